@@ -1,0 +1,1 @@
+"""The custom resources and the wire configurations, as frozen pydantic models."""

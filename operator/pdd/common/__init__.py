@@ -1,0 +1,1 @@
+"""Errors, clock, tasks, configuration, logging and metrics helpers shared by all parts."""

@@ -1,0 +1,1 @@
+"""The Kubernetes operator: observe both clusters, plan, render, diff, apply, report."""

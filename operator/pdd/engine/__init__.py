@@ -1,0 +1,1 @@
+"""Engine adapters and the reference engine."""

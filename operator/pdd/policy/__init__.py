@@ -1,0 +1,1 @@
+"""The decisions themselves, pure: KV law, link arithmetic, pipeline choice, handoff mode, RLD scaling law."""
