@@ -34,8 +34,8 @@ class HandoffMode(StrEnum):
 class EngineCapabilities(Model):
     """What an engine type promises. The router refuses or pins what an engine cannot keep token-exact.
 
-    clamps_remote_kv: a prompt longer than the remote KV may be sent together with the handle (reference engine, vLLM with
-        the clamping connector); without it the router lands first and continues in a second call.
+    clamps_remote_kv: a prompt longer than the remote KV may be sent together with the handle (reference engine, vLLM
+        with the clamping connector); without it the router lands first and continues in a second call.
     position_keyed_sampling: a sampled token depends on (seed, position) alone, so it is the same on any engine.
     greedy_portable: greedy tokens are the same on any engine of the deployment whatever the batch.
     """
@@ -89,7 +89,9 @@ class AbnormalTraffic(Model):
 
     enabled: bool = True
     max_output_tokens: int = Field(default=500, gt=0)
-    min_transfer_ms: int = Field(default=5000, gt=0, description="predicted KV transfer at or above which the rule applies")
+    min_transfer_ms: int = Field(
+        default=5000, gt=0, description="predicted KV transfer at or above which the rule applies"
+    )
 
 
 class RouterConfig(Model):
@@ -137,12 +139,13 @@ class LinkTuning(Model):
     rtt_ms: int = Field(default=20, ge=0)
     congestion_control: str = "bbr"
     chunk_bytes: int = Field(default=256 * 1024, gt=0)
+    fast_dscp: int = Field(default=0, ge=0, le=63, description="DiffServ code point of the fast lane; 0: unmarked")
     keepalive_s: int = Field(default=5, gt=0)
     dead_after_s: int = Field(default=15, gt=0)
 
 
 class GatewayConfig(Model):
-    """The gateway in A. Three listeners: `line_port` (mTLS, endpoints dial in), `http_port` (router: CONNECT to an MD and
+    """The gateway in A. Two listeners: `line_port` (mTLS, endpoints dial in), `http_port` (router: CONNECT to an MD, and
     GET /members, /metrics, /healthz).
 
     allow: `CIDR:low-high` targets in A that endpoints may reach (P's KV ports); everything else is refused.

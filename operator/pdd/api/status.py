@@ -1,0 +1,162 @@
+"""Status of both resources, as the controller writes it and `pdd status` reads it. Times are RFC 3339 in UTC."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from pdd.api.base import Model
+from pdd.api.conditions import Condition
+from pdd.api.deployment import Role
+
+LIST_MAP_BY_TYPE = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+ConditionList = Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra=LIST_MAP_BY_TYPE)]
+Time = Annotated[str, Field(max_length=32)]
+Text = Annotated[str, Field(max_length=1024)]
+Short = Annotated[str, Field(max_length=253)]
+Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+MAX_SCALING_EVENTS = 20
+
+
+class Site(StrEnum):
+    A = "A"
+    B = "B"
+
+
+class Mode(StrEnum):
+    """Normal: requests cross to MD. Local: the line or B is lost, RLD serves to the end."""
+
+    NORMAL = "Normal"
+    LOCAL = "Local"
+    UNKNOWN = "Unknown"
+
+
+class MemberState(StrEnum):
+    CONNECTING = "Connecting"
+    CONNECTED = "Connected"
+    SUSPECT = "Suspect"
+    LOST = "Lost"
+
+
+class RoleStatus(Model):
+    """Engines of one role in one cluster. ready and updated are absent when the cluster does not answer (unknown is
+    not 0)."""
+
+    role: Role
+    site: Site
+    desired: Count = 0
+    ready: Count | None = None
+    updated: Count | None = None
+    reason: Short = ""
+    message: Text = ""
+    observed_at: Time = ""
+
+
+class RoleSummary(Model):
+    """`ready/desired` of each role, for `kubectl get`; `?/2` when unknown."""
+
+    prefill: Short = ""
+    relay_decode: Short = ""
+    main_decode: Short = ""
+
+
+class MemberStatus(Model):
+    """The connection to cluster B. last_contact: the last answered call."""
+
+    state: MemberState = MemberState.CONNECTING
+    reason: Short = ""
+    message: Text = ""
+    since: Time = ""
+    last_contact: Time = ""
+    kube_system_uid: str = Field(default="", max_length=36, alias="kubeSystemUID")
+    version: Short = ""
+
+
+class LinkSummary(Model):
+    """The line as this deployment sees it."""
+
+    name: Short = ""
+    namespace: Short = ""
+    state: Short = ""
+    connected_engines: Count = 0
+    rtt_ms: Count | None = None
+    goodput_mbps: Count | None = None
+    capacity_mbps: Count | None = None
+    limited_by: Short = ""
+
+
+class RouterStatus(Model):
+    desired: Count = 0
+    ready: Count = 0
+    updated: Count = 0
+    reason: Short = ""
+
+
+class ScalingEvent(Model):
+    """One change of the number of RLD engines, and why."""
+
+    time: Time
+    from_: Count = Field(alias="from")
+    to: Count
+    reason: Short
+    message: Text = ""
+
+
+class ScalingStatus(Model):
+    """Scaling of relay decode. history: newest first, at most 20."""
+
+    desired: Count = 0
+    sessions: Count = 0
+    holding_ms: Count = 0
+    reason: Short = ""
+    history: tuple[ScalingEvent, ...] = Field(default=(), max_length=MAX_SCALING_EVENTS)
+
+
+ROLE_LIST = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["role", "site"]}
+
+
+class PDDDeploymentStatus(Model):
+    observed_generation: int = Field(default=0, ge=0)
+    conditions: ConditionList = Field(default=())
+    mode: Mode = Mode.UNKNOWN
+    url: Short = ""
+    summary: RoleSummary = RoleSummary()
+    roles: Annotated[tuple[RoleStatus, ...], Field(max_length=8, json_schema_extra=ROLE_LIST)] = Field(default=())
+    router: RouterStatus = RouterStatus()
+    member: MemberStatus | None = None
+    link: LinkSummary | None = None
+    scaling: ScalingStatus | None = None
+
+
+class GatewayStatus(Model):
+    """address: `host:port` that endpoints dial."""
+
+    address: Short = ""
+    ready: Count = 0
+    desired: Count = 0
+    certificate_not_after: Time = ""
+
+
+class LineStatus(Model):
+    """Sums over the endpoints that are connected."""
+
+    endpoints: Count = 0
+    streams: Count = 0
+    rtt_ms: Count | None = None
+    goodput_mbps: Count | None = None
+    limited_by: Short = ""
+    observed_at: Time = ""
+
+
+class PDDLinkStatus(Model):
+    observed_generation: int = Field(default=0, ge=0)
+    conditions: ConditionList = Field(default=())
+    member: MemberStatus = MemberStatus()
+    gateway: GatewayStatus | None = None
+    line: LineStatus | None = None
+    deployments: tuple[Short, ...] = Field(
+        default=(), max_length=256, description="`namespace/name` of the PDDDeployments that use this link"
+    )
