@@ -1,0 +1,142 @@
+"""Gets the kind node image and the tools kind, kubectl and helm, as cheaply as this machine allows.
+
+An image that is there already is used; else kindest/node is pulled if a registry answers; else everything is built from
+Go modules and Debian packages. Each stage is kept in the cache under the hash of what it is made from:
+
+    programs/<hash>/bin,files    Kubernetes, etcd, coredns, kind, helm (Go; minutes)
+    roots/<hash>-base.tar, -node.tar    Debian roots (debootstrap; a minute)
+    node-<hash>.tar    the finished image, for an engine that lost it
+
+usage: python -m e2e.node_image.build     prints the image's name
+PDD_PULL=1 insists on a pull, PDD_PULL=0 never tries one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from e2e import engine, paths
+from e2e.shell import CommandFailed, run, say
+
+HERE = Path(__file__).resolve().parent
+PULLED = "kindest/node:v1.34.11"
+TOOLS = ("kind", "kubectl", "helm")
+
+
+def ensure() -> str:
+    """Returns the name of a node image that the engine has. The engine must answer (e2e.engine.ensure)."""
+    with _lock():
+        key = paths.content_hash(*_sources())
+        built = f"pdd/kind-node:{key}"
+        saved = paths.cache() / f"node-{key}.tar"
+        if not _has_tools():
+            _programs()
+        for name in (built, PULLED):
+            if _in_engine(name) and (name == built or os.environ.get("PDD_PULL") != "0"):
+                return name
+        if saved.exists():
+            say(f"loading {built} from the cache")
+            run("docker", "load", "-i", saved, timeout_s=300)
+            return built
+        if _pull():
+            return PULLED
+        _build(built, saved)
+        return built
+
+
+def _sources() -> list[Path]:
+    return [HERE / name for name in ("versions.env", "programs.sh", "rootfs.sh", "assemble.sh")]
+
+
+def _in_engine(image: str) -> bool:
+    return bool(run("docker", "images", "-q", image).strip())
+
+
+def _has_tools() -> bool:
+    return all((paths.tools() / tool).exists() for tool in TOOLS)
+
+
+def _pull() -> bool:
+    wish = os.environ.get("PDD_PULL", "auto")
+    if wish == "0":
+        return False
+    try:
+        # Asks for the manifest only: where no registry can be reached this fails in seconds.
+        run("docker", "manifest", "inspect", PULLED, timeout_s=60 if wish == "1" else 8)
+        say(f"pulling {PULLED}")
+        run("docker", "pull", "-q", PULLED, timeout_s=900)
+    except CommandFailed as error:
+        if wish == "1":
+            raise
+        say(f"no image registry here ({str(error)[-120:]}): building the node image from source")
+        return False
+    return True
+
+
+def _programs() -> Path:
+    """Builds the Go programs, or finds them in the cache; links the tools into the cache's bin."""
+    target = paths.cache() / "programs" / paths.content_hash(HERE / "versions.env", HERE / "programs.sh")
+    if not target.exists():
+        part, work = target.with_suffix(".part"), paths.cache() / "build" / "go"
+        run(HERE / "programs.sh", part, work, timeout_s=2400, show=True)
+        part.rename(target)
+        if os.environ.get("PDD_KEEP_GO_CACHE") != "1":
+            shutil.rmtree(work, ignore_errors=True)
+    paths.tools().mkdir(exist_ok=True)
+    for tool in TOOLS:
+        link = paths.tools() / tool
+        link.unlink(missing_ok=True)
+        link.symlink_to(target / "bin" / tool)
+    return target
+
+
+def base_root() -> Path:
+    """The Debian root with Python, iptables and nftables, as a tar file: parent of the project's images too."""
+    return _root("base")
+
+
+def _root(kind: str) -> Path:
+    key = paths.content_hash(HERE / "rootfs.sh", salt=_debian())
+    target = paths.cache() / "roots" / f"{key}-{kind}.tar"
+    if not target.exists():
+        say(f"making the Debian root '{kind}'")
+        target.parent.mkdir(exist_ok=True)
+        run(HERE / "rootfs.sh", kind, target, timeout_s=900)
+    return target
+
+
+def _debian() -> str:
+    lines = (HERE / "versions.env").read_text().splitlines()
+    return next(line for line in lines if line.startswith("DEBIAN="))
+
+
+def _build(tag: str, saved: Path) -> None:
+    # The compiler fills the cores, debootstrap waits for disk and network: side by side they cost the longer one.
+    with ThreadPoolExecutor(3) as pool:
+        programs, base, node = pool.submit(_programs), pool.submit(_root, "base"), pool.submit(_root, "node")
+        inputs = programs.result(), base.result(), node.result()
+    run(HERE / "assemble.sh", *inputs, tag, timeout_s=900, show=True)
+    part = saved.with_suffix(".part")
+    for old in paths.cache().glob("node-*.tar"):
+        old.unlink()
+    run("docker", "save", "-o", part, tag, timeout_s=300)
+    part.rename(saved)
+
+
+@contextmanager
+def _lock() -> Iterator[None]:
+    """One build at a time on one cache; the second waits and then finds everything made."""
+    with (paths.cache() / "node-image.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    engine.ensure()
+    print(ensure())
