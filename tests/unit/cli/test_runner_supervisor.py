@@ -17,7 +17,7 @@ from pdd.cli.runner.http import answers
 from pdd.cli.runner.ports import free_ports, is_free, next_free_port
 from pdd.cli.runner.process import Child, ProcessSpec
 from pdd.cli.runner.supervisor import ChildFailed, Supervisor
-from pdd.common.errors import PDDError, TimedOut
+from pdd.common.errors import PDDError, TimedOut, Unreachable
 
 
 def python(name: str, code: str) -> ProcessSpec:
@@ -86,7 +86,7 @@ async def test_a_child_deaf_to_sigterm_and_its_grandchild_are_killed(tmp_path: P
     code = (
         "import signal, subprocess, sys, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "g = subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(60)'])\n"  # deaf too, by inheritance
+        "g = subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(60)'])\n"
         "print(g.pid, flush=True); time.sleep(60)"
     )
     async with Supervisor(tmp_path, grace_s=0.2) as supervisor:
@@ -166,3 +166,32 @@ def test_ports_are_distinct_and_a_taken_one_is_passed_over() -> None:
         taken.bind(("127.0.0.1", ports[0]))
         taken.listen()
         assert next_free_port(ports[0]) > ports[0]
+
+
+async def test_work_is_given_up_when_a_child_dies(tmp_path: Path) -> None:
+    async with Supervisor(tmp_path) as supervisor:
+        supervisor.start(python("gateway", "import sys; sys.exit('no route')"))
+        with pytest.raises(ChildFailed, match=r"gateway exited with status 1(.|\n)*no route"):
+            await asyncio.wait_for(supervisor.guard(asyncio.sleep(60)), 10)
+
+
+async def test_the_cause_is_told_not_the_symptom(tmp_path: Path) -> None:
+    async def symptom() -> None:
+        raise Unreachable("connection reset")
+
+    async with Supervisor(tmp_path) as supervisor:
+        child = supervisor.start(python("router", "import sys; sys.exit('out of memory')"))
+        await until(lambda: child.returncode is not None)
+        with pytest.raises(ChildFailed, match="out of memory"):
+            await supervisor.guard(symptom())
+
+
+async def test_an_error_of_the_work_itself_passes_through(tmp_path: Path) -> None:
+    async def wrong() -> None:
+        raise Unreachable("connection reset")
+
+    async with Supervisor(tmp_path) as supervisor:
+        supervisor.start(python("router", "import time; time.sleep(60)"))
+        with pytest.raises(Unreachable, match="connection reset"):
+            await supervisor.guard(wrong())
+        assert await supervisor.guard(asyncio.sleep(0, 7)) == 7

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
+from typing import Any, TypeVar
 
 from pdd.cli.runner.process import Child, ProcessSpec
 from pdd.common.clock import Clock, monotonic_s
@@ -13,6 +14,7 @@ from pdd.common.errors import PDDError, TimedOut
 
 Probe = Callable[[], Awaitable[bool]]
 """True when ready. Raises nothing for "not yet"."""
+T = TypeVar("T")
 
 _POLL_S = 0.05
 
@@ -105,6 +107,22 @@ class Supervisor:
         while True:
             self.check()
             await asyncio.sleep(4 * _POLL_S)
+
+    async def guard(self, work: Coroutine[Any, Any, T]) -> T:
+        """Result of `work`, given up with ChildFailed as soon as a child ends. An error of `work` that a child's death
+        explains is replaced by that death: the cause, not the symptom."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                watching = group.create_task(self.watch(), name="watch-children")
+                result = await work
+                watching.cancel()
+                return result
+        except ExceptionGroup as group_error:
+            error = group_error.exceptions[0]
+            if not isinstance(error, ChildFailed):
+                await asyncio.sleep(4 * _POLL_S)  # a process that broke the connection may still be exiting
+                self.check()
+            raise error from None
 
     async def stop_child(self, child: Child) -> None:
         """End one child (SIGTERM, after the grace SIGKILL) and forget it."""
