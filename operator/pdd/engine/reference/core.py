@@ -1,0 +1,407 @@
+"""The engine without threads or sockets: requests in, one step of the model at a time, outputs out.
+
+Every method is called on one thread. The clock is an argument. `LoadPort` is how the core asks for a remote engine's KV; the answer
+comes back as `finish_load`.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+from pdd.common.clock import Clock
+from pdd.engine.reference.blocks import BlockManager, Match, chain_digest, chain_digests
+from pdd.engine.reference.counters import Counters
+from pdd.engine.reference.kvstore import KVStore
+from pdd.engine.reference.leases import LeaseTable
+from pdd.engine.reference.model import Model, Segment
+from pdd.engine.reference.sampling import choose
+from pdd.engine.reference.sequence import (
+    BlockRange,
+    Lease,
+    Output,
+    RemoteHandle,
+    Request,
+    Sequence,
+    Sink,
+    Status,
+    Usage,
+)
+
+_log = logging.getLogger("pdd.engine.core")
+
+
+class LoadPort(Protocol):
+    """Reads remote KV into local blocks. Calls return at once."""
+
+    def start(self, request_id: str, handle: RemoteHandle, ranges: tuple[BlockRange, ...]) -> None:
+        """Read `ranges`; later the core's finish_load is called exactly once for this request."""
+
+    def cancel(self, request_id: str) -> None:
+        """Stop reading; finish_load still follows, and no block is written after it."""
+
+    def release(self, request_id: str, handle: RemoteHandle) -> None:
+        """Nothing (more) is wanted of this handle: tell its owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoreLimits:
+    """Bounds of the scheduler. chunk_tokens is how many prompt tokens one step computes at most, over all requests."""
+
+    max_num_seqs: int = 16
+    chunk_tokens: int = 512
+    recompute_on_load_failure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What a step did. ran is false when no request could go on."""
+
+    ran: bool
+    decode_tokens: int = 0
+    prefill_tokens: int = 0
+
+
+class EngineCore:
+    """Continuous batching over a paged store with a prefix cache.
+
+    Invariant: positions below `Sequence.computed` hold the KV of `Sequence.tokens`, and those bits depend on these tokens
+    alone. So preemption, sharing, copying and remote reading never change an output.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        store: KVStore,
+        leases: LeaseTable,
+        loads: LoadPort,
+        limits: CoreLimits,
+        *,
+        eos_token_id: int,
+        clock: Clock,
+    ) -> None:
+        self.model = model
+        self.store = store
+        self.blocks = BlockManager(store.num_blocks, store.block_size, bytes.fromhex(model.weights.fingerprint))
+        self.leases = leases
+        self.limits = limits
+        self.counters = Counters()
+        self._loads = loads
+        self._eos = eos_token_id
+        self._clock = clock
+        self._arrivals = 0
+        self._waiting: list[Sequence] = []
+        self._running: list[Sequence] = []
+        self._loading: dict[str, Sequence] = {}
+        self._pending: dict[bytes, str] = {}
+        """Whole blocks that a request is about to hold: another that wants them waits instead of doing the work twice."""
+        self._news: list[tuple[Sink, Output]] = []
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def loading(self) -> int:
+        return len(self._loading)
+
+    @property
+    def deferred(self) -> int:
+        """Waiting requests whose next block another request is about to hold."""
+        return sum(1 for s in self._waiting if s.deferred)
+
+    @property
+    def idle(self) -> bool:
+        return not (self._waiting or self._running or self._loading)
+
+    def add(self, request: Request, sink: Sink) -> None:
+        self._arrivals += 1
+        sequence = Sequence(request, self._arrivals, self._clock(), sink, tokens=list(request.prompt))
+        sequence.remote_done = request.remote is None
+        self._waiting.append(sequence)
+
+    def abort(self, request_id: str) -> None:
+        """Forget the request; its blocks go at once, or as soon as the reading into them has stopped."""
+        for sequence in self._everyone():
+            if sequence.request.request_id == request_id:
+                self._end(sequence, "abort")
+                return
+
+    def abort_all(self, reason: str) -> None:
+        """End every request with an error, as when the process goes away."""
+        for sequence in self._everyone():
+            self._news.append((sequence.sink, Output((), "error", error=reason)))
+            self._end(sequence, "abort")
+
+    def _everyone(self) -> list[Sequence]:
+        loading = [s for s in self._loading.values() if s.status is Status.LOADING]
+        return [*self._waiting, *self._running, *loading]
+
+    def take_news(self) -> list[tuple[Sink, Output]]:
+        """Outputs since the last call, in order."""
+        news, self._news = self._news, []
+        return news
+
+    # -- steps ------------------------------------------------------------------------------------------------------
+
+    def reclaim(self) -> None:
+        """Free the blocks of leases that were read or have expired."""
+        for lease in self.leases.take_ended(self._clock()):
+            self.blocks.release(lease.blocks)
+
+    def step(self) -> StepReport:
+        """Admit what fits, then run the model once over every running request."""
+        self.reclaim()
+        self._admit()
+        plan = self._plan()
+        if not plan:
+            return StepReport(False)
+        segments = [
+            Segment(s.tokens[s.computed : s.computed + n], s.computed, s.table, s.computed + n == len(s.tokens))
+            for s, n in plan
+        ]
+        logits = self.model.forward(self.store, segments)
+        decoded = sum(n for s, n in plan if not s.prefilling)
+        prefilled = sum(n for s, n in plan if s.prefilling)
+        row = 0
+        for (sequence, count), segment in zip(plan, segments, strict=True):
+            sequence.computed += count
+            self._register_whole(sequence)
+            if segment.want_logits:
+                token = choose(logits[row], sequence.request.sampling, len(sequence.tokens))
+                row += 1
+                self._emit(sequence, token)
+        return StepReport(True, decoded, prefilled)
+
+    def _plan(self) -> list[tuple[Sequence, int]]:
+        """Which requests run how many tokens: every decode first, then prompts within the chunk."""
+        plan: list[tuple[Sequence, int]] = []
+        for sequence in list(self._running):
+            if sequence.status is Status.RUNNING and not sequence.prefilling and self._make_room(sequence):
+                plan.append((sequence, 1))
+        budget = self.limits.chunk_tokens
+        for sequence in self._running:
+            if sequence.prefilling and budget > 0:
+                count = min(budget, len(sequence.tokens) - sequence.computed)
+                plan.append((sequence, count))
+                budget -= count
+        return plan
+
+    def _make_room(self, sequence: Sequence) -> bool:
+        """A block for the next token; the youngest running request gives way if there is none. False: it was this one."""
+        while sequence.computed == len(sequence.blocks) * self.store.block_size:
+            block = self.blocks.allocate(1)
+            if block is not None:
+                sequence.add_blocks(block)
+                return True
+            victim = max(self._running, key=lambda s: s.arrival)
+            self._preempt(victim)
+            if victim is sequence:
+                return False
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Back to the queue with all its tokens; what it computed stays in the cache as long as nobody needs the room."""
+        self.counters.preemptions += 1
+        self._running.remove(sequence)
+        self._give_back(sequence)
+        sequence.status = Status.WAITING
+        self._waiting.append(sequence)
+        self._waiting.sort(key=lambda s: s.arrival)
+
+    # -- admission --------------------------------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        for sequence in list(self._waiting):
+            if len(self._running) + len(self._loading) >= self.limits.max_num_seqs:
+                return
+            fits = self._try_admit(sequence)
+            if fits is False:
+                return
+
+    def _try_admit(self, sequence: Sequence) -> bool | None:
+        """True: admitted. None: another request is about to hold its next block. False: no room; keep the order."""
+        size = self.store.block_size
+        tokens = sequence.tokens
+        whole = len(tokens) // size
+        if len(sequence.digests) < whole:
+            sequence.digests = chain_digests(self.blocks.root, tokens, size)
+        match = self.blocks.match(tokens, sequence.digests)
+        held = len(match.blocks)
+        sequence.deferred = held < whole and sequence.digests[held] in self._pending
+        if sequence.deferred:
+            return None
+        self.blocks.retain(match.blocks)
+        cached = held * size
+        needed = -(-len(tokens) // size) - held
+        fresh = self._allocate_with_tail(needed, match)
+        if fresh is None:
+            fresh = self._allocate(needed)
+        elif match.tail >= 0:
+            cached += match.tail_tokens
+        if fresh is None:
+            self.blocks.release(match.blocks)
+            return False
+        sequence.add_blocks([*match.blocks, *fresh])
+        sequence.registered = held
+        self._waiting.remove(sequence)
+        self._start(sequence, cached)
+        return True
+
+    def _allocate(self, needed: int) -> list[int] | None:
+        """Blocks for a prompt, if each running request could then still take one more."""
+        return self.blocks.allocate(needed) if needed + len(self._running) <= self.blocks.free_blocks else None
+
+    def _allocate_with_tail(self, needed: int, match: Match) -> list[int] | None:
+        """The same with the matched part of a cached block copied into the first. That block counts as taken meanwhile."""
+        if match.tail < 0:
+            return self._allocate(needed)
+        self.blocks.retain([match.tail])
+        fresh = self._allocate(needed)
+        if fresh is not None:
+            self.store.copy_tokens(match.tail, fresh[0], match.tail_tokens)
+        self.blocks.release([match.tail])
+        return fresh
+
+    def _start(self, sequence: Sequence, cached: int) -> None:
+        request, length = sequence.request, len(sequence.tokens)
+        remote = 0
+        handle = request.remote
+        if handle is not None and not sequence.remote_done:
+            remote = max(0, min(handle.num_tokens, sequence.prompt_len) - cached)
+            if remote == 0:
+                sequence.remote_done = True
+                self._loads.release(request.request_id, handle)
+        if not remote:
+            cached = min(cached, length - 1)
+        if sequence.usage is None:
+            sequence.admitted_s = self._clock()
+            spent = remote * self.model.config.bytes_per_token
+            sequence.usage = Usage(cached, remote, spent, sequence.prompt_len - cached - remote)
+            self.counters.admitted(sequence.usage, sequence.prompt_len, sequence.admitted_s - sequence.arrived_s)
+        for digest in sequence.digests[sequence.registered :]:
+            self._pending[digest] = request.request_id
+        if remote and handle is not None:
+            sequence.status = Status.LOADING
+            sequence.computed = cached
+            self._loading[request.request_id] = sequence
+            self._loads.start(request.request_id, handle, self._ranges(sequence, cached, cached + remote))
+        else:
+            sequence.status = Status.RUNNING
+            sequence.computed = cached
+            self._insert_running(sequence)
+
+    def _insert_running(self, sequence: Sequence) -> None:
+        self._running.append(sequence)
+        self._running.sort(key=lambda s: s.arrival)
+
+    def _ranges(self, sequence: Sequence, low: int, high: int) -> tuple[BlockRange, ...]:
+        size = self.store.block_size
+        return tuple(
+            BlockRange(i, max(low - i * size, 0), min(high - i * size, size), sequence.blocks[i])
+            for i in range(low // size, -(-high // size))
+        )
+
+    def finish_load(self, request_id: str, landed_tokens: int, error: str | None) -> None:
+        """The reading for this request is over: `landed_tokens` leading tokens of what was asked are here, checked."""
+        sequence = self._loading.pop(request_id, None)
+        if sequence is None:
+            return
+        landed_bytes = landed_tokens * self.model.config.bytes_per_token
+        sequence.computed += landed_tokens
+        self._register_whole(sequence)
+        sequence.remote_done = True
+        if sequence.status is Status.FINISHED:
+            self._give_back(sequence)
+        elif error is None or self.limits.recompute_on_load_failure:
+            if error is not None:
+                _log.warning("reading KV failed; computing it here", extra={"fields": {"id": request_id, "why": error}})
+            self.counters.loaded(landed_bytes, self._clock() - sequence.admitted_s, failed=error is not None)
+            sequence.computed = min(sequence.computed, len(sequence.tokens) - 1)
+            sequence.status = Status.RUNNING
+            self._insert_running(sequence)
+        else:
+            self.counters.loaded(landed_bytes, self._clock() - sequence.admitted_s, failed=True)
+            self._news.append((sequence.sink, Output((), "error", error=f"reading the prompt's KV failed: {error}")))
+            self._end(sequence, "error")
+
+    # -- outputs ----------------------------------------------------------------------------------------------------
+
+    def _emit(self, sequence: Sequence, token: int) -> None:
+        request = sequence.request
+        sequence.tokens.append(token)
+        now_s = self._clock()
+        self.counters.emitted(now_s - (sequence.last_token_s or sequence.arrived_s), first=sequence.output_len == 1)
+        sequence.last_token_s = now_s
+        sequence.first_token_s = sequence.first_token_s or now_s
+        reason = None
+        if token in request.stop_token_ids or (token == self._eos and not request.ignore_eos):
+            reason = "stop"
+        elif sequence.output_len >= request.max_tokens:
+            reason = "length"
+        if reason:
+            self.counters.phases(sequence.first_token_s - sequence.admitted_s, now_s - sequence.first_token_s)
+        lease = self._end(sequence, reason) if reason else None
+        self._news.append((sequence.sink, Output((token,), reason, sequence.usage, lease)))
+
+    def _end(self, sequence: Sequence, reason: str) -> Lease | None:
+        """Take the request out. Its blocks become a lease if it asked for one and ran to its length."""
+        if sequence.status is Status.LOADING and sequence.request.request_id in self._loading:
+            sequence.status = Status.FINISHED
+            self.counters.finished(reason)
+            self._loads.cancel(sequence.request.request_id)
+            return None
+        if sequence.status is Status.WAITING:
+            self._waiting.remove(sequence)
+            if sequence.request.remote is not None and not sequence.remote_done:
+                self._loads.release(sequence.request.request_id, sequence.request.remote)
+        elif sequence.status is Status.RUNNING:
+            self._running.remove(sequence)
+        sequence.status = Status.FINISHED
+        self.counters.finished(reason)
+        lease = None
+        if sequence.request.export and reason == "length":
+            covering = -(-sequence.computed // self.store.block_size)
+            lease = Lease(sequence.request.request_id, tuple(sequence.blocks[:covering]), sequence.computed)
+            self.blocks.retain(lease.blocks)
+            self.leases.grant(lease, self._clock())
+        self._give_back(sequence)
+        return lease
+
+    def _register_whole(self, sequence: Sequence) -> None:
+        """Offer the blocks that have become whole to the prefix cache."""
+        size = self.store.block_size
+        while (sequence.registered + 1) * size <= sequence.computed:
+            index = sequence.registered
+            parent = sequence.digests[index - 1] if index else self.blocks.root
+            tokens = sequence.tokens[index * size : (index + 1) * size]
+            if index == len(sequence.digests):
+                sequence.digests.append(chain_digest(parent, tokens))
+            self.blocks.register(sequence.blocks[index], parent, tokens)
+            self._drop_pending(sequence, index)
+            sequence.registered += 1
+
+    def _drop_pending(self, sequence: Sequence, index: int) -> None:
+        if self._pending.get(sequence.digests[index]) == sequence.request.request_id:
+            del self._pending[sequence.digests[index]]
+
+    def _give_back(self, sequence: Sequence) -> None:
+        """Cache the partial last block, then drop all references."""
+        size = self.store.block_size
+        for index in range(sequence.registered, len(sequence.digests)):
+            self._drop_pending(sequence, index)
+        whole, rest = divmod(sequence.computed, size)
+        if rest and sequence.blocks and whole == sequence.registered:
+            parent = sequence.digests[whole - 1] if whole else self.blocks.root
+            self.blocks.register(sequence.blocks[whole], parent, sequence.tokens[whole * size : sequence.computed])
+        self.blocks.release(sequence.blocks)
+        sequence.blocks = []
+        sequence.add_blocks([])
+        sequence.computed = sequence.registered = 0
