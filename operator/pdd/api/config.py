@@ -142,11 +142,14 @@ class LinkTuning(Model):
     fast_dscp: int = Field(default=0, ge=0, le=63, description="DiffServ code point of the fast lane; 0: unmarked")
     keepalive_s: int = Field(default=5, gt=0)
     dead_after_s: int = Field(default=15, gt=0)
+    session_retention_s: int = Field(
+        default=90, ge=0, description="how long carried connections outlive the loss of all their streams"
+    )
 
 
 class GatewayConfig(Model):
-    """The gateway in A. Two listeners: `line_port` (mTLS, endpoints dial in), `http_port` (router: CONNECT to an MD, and
-    GET /members, /metrics, /healthz).
+    """The gateway in A. Two listeners: `line_port` (mTLS, endpoints dial in), `http_port` (router: CONNECT to an MD,
+    GET /members; /metrics, /healthz).
 
     allow: `CIDR:low-high` targets in A that endpoints may reach (P's KV ports); everything else is refused.
     """

@@ -15,8 +15,6 @@ from pdd.api.config import EngineType, HandoffMode
 from pdd.api.fields import (
     ArgList,
     EnvList,
-    Label,
-    LongText,
     Name,
     PodTemplate,
     Port,
@@ -147,7 +145,9 @@ class EngineSpec(Model):
     args: ArgList = Field(default=(), description="appended to the engine's command line")
     env: EnvList = Field(default=())
     max_sequences: int = Field(default=64, ge=1, le=65536, description="sequences that one engine runs at once")
-    chunk_tokens: int = Field(default=512, ge=16, le=1048576, description="tokens that one step may prefill")
+    chunk_tokens: int | None = Field(
+        default=None, ge=16, le=1048576, description="tokens that one step may prefill; none: the engine decides"
+    )
     kv_blocks: int | None = Field(
         default=None, ge=8, le=2**31 - 1, description="KV blocks of one engine; none: the engine decides"
     )
@@ -321,9 +321,7 @@ __all__ = [
     "HandoffMode",
     "KVConnector",
     "KVSpec",
-    "Label",
     "LinkRef",
-    "LongText",
     "ModelSource",
     "ModelSpec",
     "OverridePolicy",
