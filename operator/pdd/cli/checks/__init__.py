@@ -1,0 +1,1 @@
+"""The checks of `pdd doctor`: facts in, findings out. Only `gather` and `cluster` do I/O."""

@@ -1,0 +1,74 @@
+"""The commands that run PDD on this machine, as typer sees them. Heavy parts are imported when a command runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_SAMPLE = Path(__file__).parents[3] / "crds" / "samples" / "demo.yaml"
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else.")]
+Mbps = Annotated[int | None, typer.Option(min=1, help="Line rate in Mbit/s (default: the file's PDDLink).")]
+Rtt = Annotated[int | None, typer.Option(min=0, help="Round trip in ms (default: the file's PDDLink).")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    app.command("demo")(demo)
+    app.command("up")(up)
+
+
+def demo(
+    file: Annotated[Path, typer.Option("--file", "-f", help="PDDDeployment and PDDLink to run.")] = _SAMPLE,
+    once: Annotated[bool, typer.Option("--once", help="Only the long request and the naive one.")] = False,
+    json: Json = False,
+    prompt_tokens: Annotated[int, typer.Option(min=64, help="Length of the long prompt.")] = 8000,
+    output_tokens: Annotated[int, typer.Option(min=0, help="Length of the answer; 0 fits it to the line.")] = 0,
+    mbps: Mbps = None,
+    rtt_ms: Rtt = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep all running afterwards, until Ctrl-C.")] = False,
+    port: Annotated[int | None, typer.Option(help="Port of the router (default: any free one).")] = None,
+) -> None:
+    """Both clusters on this machine, an emulated line between them, and one long prompt.
+
+    Example: pdd demo --once --json --mbps 100 --rtt-ms 20
+
+    Shows the stream with each token's producer, then PDD beside a naive run: first token, second token, bytes on the
+    line, and whether every token equals one engine's. Exit code 1 if a promise is not met.
+    """
+    from pdd.cli.console import Console
+    from pdd.cli.demo import DemoOptions
+    from pdd.cli.demo import demo as run
+
+    options = DemoOptions(
+        file=file,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        mbps=mbps,
+        rtt_ms=rtt_ms,
+        once=once,
+        as_json=json,
+        keep=keep,
+        port=port,
+    )
+    raise typer.Exit(run(options, Console()))
+
+
+def up(
+    file: Annotated[Path, typer.Argument(help="YAML with a PDDDeployment and its PDDLink.")] = _SAMPLE,
+    name: Annotated[str, typer.Option(help="Which PDDDeployment, if the file holds several.")] = "",
+    port: Annotated[int, typer.Option(help="Port of the router; if taken, the next free one.")] = 8080,
+    mbps: Mbps = None,
+    rtt_ms: Rtt = None,
+    json: Json = False,
+) -> None:
+    """Run a PDDDeployment as processes of this machine until Ctrl-C; prints the URL and a curl line.
+
+    Example: pdd up crds/samples/demo.yaml --port 9000
+    """
+    from pdd.cli.console import Console
+    from pdd.cli.up import up as run
+
+    raise typer.Exit(run(file, Console(), name=name, port=port, mbps=mbps, rtt_ms=rtt_ms, as_json=json))
