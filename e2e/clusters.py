@@ -41,8 +41,7 @@ class Clusters:
 
     def load(self, *images: str) -> None:
         """Puts images of the engine into both nodes; those that a node has already are skipped."""
-        for cluster in (self.a, self.b):
-            loading.load(cluster, images)
+        loading.load((self.a, self.b), images)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,14 +258,16 @@ def _run(args: argparse.Namespace) -> int:
     if not engine.answers():
         raise engine.NoEngine("no container engine answers: python -m e2e.clusters up")
     plans = {"a": [PLAN_A], "b": [PLAN_B], "both": [PLAN_A, PLAN_B]}[args.to if args.command == "load" else args.site]
+    refs = []
     for plan in plans:
         ref = kind.find(plan)
         if ref is None:
             raise CommandFailed(f"{plan.name}: not running: python -m e2e.clusters up")
-        if args.command == "load":
-            loading.load(ref, args.images)
-        else:
-            print(ref.kubeconfig_internal if args.internal else ref.kubeconfig)
+        refs.append(ref)
+    if args.command == "load":
+        loading.load(refs, args.images)
+    else:
+        print(refs[0].kubeconfig_internal if args.internal else refs[0].kubeconfig)
     return 0
 
 

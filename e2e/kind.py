@@ -30,7 +30,7 @@ PLAN_B = ClusterPlan("pdd-b", "10.245.0.0/16", "10.97.0.0/16", "10.245.0.0/24")
 
 @dataclass(frozen=True, slots=True)
 class ClusterRef:
-    """A running cluster. `kubeconfig` works on this host, `kubeconfig_internal` from either cluster's pods and nodes."""
+    """A running cluster. `kubeconfig` is for this host, `kubeconfig_internal` for either cluster's pods and nodes."""
 
     name: str
     kubeconfig: Path

@@ -3,9 +3,9 @@
 
 usage: python images/build.py [operator router link engine] [--tag dev] [--base IMAGE]
 
-The base is a Debian root made by debootstrap, so that no image registry is needed; --base (or BASE_IMAGE) takes another,
-such as python:3.11-slim. Dependencies are fetched on this machine as wheels, once for each set of requirements, and make
-an early layer; the project's own wheel is the last layer, so that a change of code costs seconds.
+The base is a Debian root made by debootstrap, so that no image registry is needed; --base (or BASE_IMAGE) takes
+another, such as python:3.11-slim. Dependencies are fetched on this machine as wheels, once for each set of
+requirements, and make an early layer; the project's own wheel is the last, so that a change of code costs seconds.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _base() -> str:
 
 
 def _app(folder: Path) -> Path:
-    """The project's wheel, unpacked, with bytecode: the same bytes for the same sources, so that layers are found again."""
+    """The project's wheel, unpacked, with bytecode: the same bytes for the same sources, so that layers are re-used."""
     # setuptools leaves a build folder behind that remembers deleted files: build from a copy.
     source = folder / "source"
     source.mkdir()
@@ -84,7 +84,7 @@ def _app(folder: Path) -> Path:
         paths.REPOSITORY / "operator" / "pdd", source / "operator" / "pdd", ignore=shutil.ignore_patterns("__pycache__")
     )
     out = folder / "wheel"
-    words = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", out, source]
+    words = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(out), str(source)]
     env = {"SOURCE_DATE_EPOCH": "315532800"}
     try:
         run(*words, "--no-build-isolation", timeout_s=180, env=env)

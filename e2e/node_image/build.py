@@ -35,16 +35,18 @@ def ensure() -> str:
         key = paths.content_hash(*_sources())
         built = f"pdd/kind-node:{key}"
         saved = paths.cache() / f"node-{key}.tar"
-        if not _has_tools():
-            _programs()
-        for name in (built, PULLED):
-            if _in_engine(name) and (name == built or os.environ.get("PDD_PULL") != "0"):
-                return name
+        if _in_engine(built) and _has_tools():
+            return built
+        if os.environ.get("PDD_PULL") != "0" and _in_engine(PULLED):
+            _programs("tools")
+            return PULLED
         if saved.exists():
             say(f"loading {built} from the cache")
             run("docker", "load", "-i", saved, timeout_s=300)
+            _programs("tools")
             return built
         if _pull():
+            _programs("tools")
             return PULLED
         _build(built, saved)
         return built
@@ -79,12 +81,18 @@ def _pull() -> bool:
     return True
 
 
-def _programs() -> Path:
-    """Builds the Go programs, or finds them in the cache; links the tools into the cache's bin."""
-    target = paths.cache() / "programs" / paths.content_hash(HERE / "versions.env", HERE / "programs.sh")
+def _programs(what: str = "all") -> Path:
+    """Builds the Go programs, or finds them in the cache; links the tools into the cache's bin.
+
+    `what` "tools" is content with kind, kubectl and helm.
+    """
+    key = paths.content_hash(HERE / "versions.env", HERE / "programs.sh")
+    target = paths.cache() / "programs" / key
+    if what == "tools" and not target.exists():
+        target = paths.cache() / "programs" / f"{key}-tools"
     if not target.exists():
-        part, work = target.with_suffix(".part"), paths.cache() / "build" / "go"
-        run(HERE / "programs.sh", part, work, timeout_s=2400, show=True)
+        part, work = target.with_name(f"{target.name}.part"), paths.cache() / "build" / "go"
+        run(HERE / "programs.sh", what, part, work, timeout_s=2400, show=True)
         part.rename(target)
         if os.environ.get("PDD_KEEP_GO_CACHE") != "1":
             shutil.rmtree(work, ignore_errors=True)

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Builds the programs of the node image and the tools beside it from Go modules.
 #
-# usage: programs.sh OUT GOWORK
+# usage: programs.sh all|tools OUT GOWORK
+#   all      everything; tools: only kind, kubectl and helm, for a node image that was pulled
 #   OUT      gets bin/{kube-apiserver,...,kind,kubectl,helm,etcd,coredns,pause} and files/ (kind's own node files)
 #   GOWORK   throw-away folder for modules and Go's caches; safe to delete afterwards
 # Every program comes from its own small module, so that one project's version choices never touch another's.
@@ -9,8 +10,9 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=versions.env
 . "$here/versions.env"
-out=$(mkdir -p "$1" && cd "$1" && pwd)
-gowork=$(mkdir -p "$2" && cd "$2" && pwd)
+what=$1
+out=$(mkdir -p "$2" && cd "$2" && pwd)
+gowork=$(mkdir -p "$3" && cd "$3" && pwd)
 mkdir -p "$out/bin" "$gowork/modules"
 export CGO_ENABLED=0 GOFLAGS="-modcacherw ${GOFLAGS:-}" GOWORK=off
 export GOCACHE="${PDD_GOCACHE:-$gowork/build}" GOMODCACHE="${PDD_GOMODCACHE:-$gowork/mod}"
@@ -48,9 +50,15 @@ kubernetes_module() {
   mv go.mod.new go.mod
 }
 
-say "building Kubernetes $KUBERNETES, kind $KIND, helm $HELM from Go modules (about 10 minutes on two cores, once)"
+case "$what" in
+  all)
+    programs="kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubeadm kubectl"
+    say "building Kubernetes $KUBERNETES, kind $KIND, helm $HELM from Go modules (10 to 15 minutes on two cores, once)"
+    ;;
+  tools) programs=kubectl ;;
+  *) echo "programs.sh: '$what': use all or tools" >&2; exit 2 ;;
+esac
 kubernetes_module
-programs="kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubeadm kubectl"
 packages=$(for p in $programs; do echo "k8s.io/kubernetes/cmd/$p"; done)
 # shellcheck disable=SC2046
 require kubernetes $(for p in $packages; do echo "$p@$KUBERNETES"; done)
@@ -60,12 +68,14 @@ build kubernetes "$packages" \
   "-X $version.gitVersion=$KUBERNETES -X $version.gitMajor=1 -X $version.gitMinor=${minor%%.*} -X $version.gitTreeState=clean" ""
 require kind "sigs.k8s.io/kind@$KIND"
 build kind sigs.k8s.io/kind "" ""
+require helm "helm.sh/helm/v3/cmd/helm@$HELM"
+build helm helm.sh/helm/v3/cmd/helm "" ""
+[ "$what" = all ] || exit 0
+
 require etcd "go.etcd.io/etcd/server/v3@$ETCD"
 build etcd go.etcd.io/etcd/server/v3 "" etcd
 require coredns "github.com/coredns/coredns@$COREDNS"
 build coredns github.com/coredns/coredns "" ""
-require helm "helm.sh/helm/v3/cmd/helm@$HELM"
-build helm helm.sh/helm/v3/cmd/helm "" ""
 
 kind_dir=$(cd "$gowork/modules/kind" && go list -m -f '{{.Dir}}' sigs.k8s.io/kind)
 rm -rf "$out/files"
