@@ -1,4 +1,4 @@
-"""The commands that run PDD on this machine, as typer sees them. Heavy parts are imported when a command runs."""
+"""The commands that run, look at and check PDD, as typer sees them. Heavy parts are imported when a command runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ _SAMPLE = Path(__file__).parents[3] / "crds" / "samples" / "demo.yaml"
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else.")]
 Mbps = Annotated[int | None, typer.Option(min=1, help="Line rate in Mbit/s (default: the file's PDDLink).")]
+Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig.")]
+Kubeconfig = Annotated[str | None, typer.Option(help="Kubeconfig file (default: KUBECONFIG, ~/.kube/config).")]
 Rtt = Annotated[int | None, typer.Option(min=0, help="Round trip in ms (default: the file's PDDLink).")]
 
 
@@ -18,6 +20,8 @@ def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
     app.command("demo")(demo)
     app.command("up")(up)
+    app.command("status")(status)
+    app.command("doctor")(doctor)
 
 
 def demo(
@@ -72,3 +76,63 @@ def up(
     from pdd.cli.up import up as run
 
     raise typer.Exit(run(file, Console(), name=name, port=port, mbps=mbps, rtt_ms=rtt_ms, as_json=json))
+
+
+def status(
+    name: Annotated[str, typer.Argument(help="PDDDeployment (default: all of the namespace).")] = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace (default: the context's).")] = "",
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    url: Annotated[str, typer.Option(help="Ask a router instead, e.g. http://127.0.0.1:8080.")] = "",
+    wait: Annotated[float, typer.Option(min=0, help="Wait so many seconds until Ready; 124 if not.")] = 0,
+    json: Json = False,
+) -> None:
+    """How a deployment is doing: verdict, roles, line, and what is wrong. Cluster A's kubeconfig is enough.
+
+    Example: pdd status tiny -n default --wait 120
+    """
+    from pdd.cli import status as run
+    from pdd.cli.console import Console
+
+    if url:
+        raise typer.Exit(run.status_of_router(url, Console(), as_json=json))
+    raise typer.Exit(
+        run.status_of_deployments(
+            Console(), name=name, namespace=namespace, context=context, kubeconfig=kubeconfig, wait_s=wait, as_json=json
+        )
+    )
+
+
+def doctor(
+    only: Annotated[list[str] | None, typer.Option(help="Run only this check or category (repeatable).")] = None,
+    skip: Annotated[list[str] | None, typer.Option(help="Leave this check or category out (repeatable).")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the checks and end.")] = False,
+    context: Annotated[
+        str | None, typer.Option(help="Check this cluster too; an empty string is the current one.")
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace for the cluster checks.")] = "default",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show problems only.")] = False,
+    json: Json = False,
+) -> None:
+    """Is this machine fit to run PDD, and, with --context, is that cluster? Each problem comes with its fix.
+
+    Example: pdd doctor --only local --json
+    """
+    from pdd.cli import doctor as run
+    from pdd.cli.console import Console
+
+    if list_:
+        raise typer.Exit(run.list_checks(Console()))
+    code = run.doctor(
+        Console(),
+        _SAMPLE,
+        only=only or (),
+        skip=skip or (),
+        context=context,
+        kubeconfig=kubeconfig,
+        namespace=namespace,
+        quiet=quiet,
+        as_json=json,
+    )
+    raise typer.Exit(code)
