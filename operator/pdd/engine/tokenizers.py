@@ -53,7 +53,7 @@ def load_tokenizer(name_or_path: str) -> Tokenizer:
 
 
 class HuggingFaceTokenizer:
-    """`tokenizer.json` by the `tokenizers` library, the chat template of `tokenizer_config.json` by Jinja2 in its sandbox."""
+    """`tokenizer.json` by the `tokenizers` library; the folder's chat template by Jinja2 in its sandbox."""
 
     def __init__(self, folder: Path) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The few pieces of ASGI that the engine's HTTP needs: bodies in with a bound, JSON and event streams out with a timeout."""
+"""The pieces of ASGI that the engine needs: bodies in with a bound, JSON and event streams out with a timeout."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Grouped-query attention over one sequence's keys and values, exact in any tiling.
 
-Scores are integers below 2^24; the row's largest score does not depend on order; weights are integers; weighted values are
-summed in float32 over chunks that cannot exceed 2^24 and across chunks in float64. So the number of queries handled at once
-and the way the keys are cut change no bit.
+Scores are integers below 2^24; the row's largest score does not depend on order; weights are integers; weighted values
+are summed in float32 over chunks that cannot exceed 2^24 and across chunks in float64. So the number of queries handled
+at once and the way the keys are cut change no bit.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def attend(config: ModelConfig, queries: Floats, first_position: int, context: C
     out = np.empty((total, config.query_heads * config.head_dim), dtype=np.float32)
     row = 0
     while row < total:
-        length = first_position + row + 1 if not window else window
+        length = window if window else first_position + row + 1
         rows = min(total - row, _MAX_TILE_ROWS, max(16, _TILE_SCORES // (config.group * length)))
         position = first_position + row
         low = max(0, position - window + 1) if window else 0
@@ -95,11 +95,12 @@ def _mix(weights: Floats, sums: Floats, values: Floats) -> Doubles:
     """Weighted mean of values, rounded to quarters. weights [h, M, S], sums [h, M, 1], values [h, S, dim]."""
     length = weights.shape[-1]
     if float(sums.max()) * VALUE_MAX < FLOAT32_EXACT:
-        total = np.matmul(weights, values).astype(np.float64)
+        total: Doubles = np.matmul(weights, values).astype(np.float64)
     else:
         total = np.zeros((weights.shape[0], weights.shape[1], values.shape[2]))
         for at in range(0, length, VALUE_CHUNK):
             total += np.matmul(weights[:, :, at : at + VALUE_CHUNK], values[:, at : at + VALUE_CHUNK])
     total *= ATTENTION_SCALE
     total /= sums
-    return np.rint(total, out=total)
+    np.rint(total, out=total)
+    return total

@@ -1,8 +1,8 @@
 """Blocks by number: reference counts, the prefix cache as a tree of token blocks, least recently used out.
 
-Pure: knows no bytes and no time. A cached block is named by a digest that chains its tokens to all tokens before it, so an
-equal digest means an equal prefix, and so (the model being exact) equal KV bits. A block may be cached while only partly
-filled; such a block is shared by copying its tokens, never by writing on.
+Pure: knows no bytes and no time. A cached block is named by a digest that chains its tokens to all tokens before it, so
+an equal digest means an equal prefix, and so (the model being exact) equal KV bits. A block may be cached while only
+partly filled; such a block is shared by copying its tokens, never by writing on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def chain_digests(root: bytes, tokens: Sequence[int], block_size: int) -> list[b
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What the cache holds of a prompt: whole blocks in order, then `tail_tokens` first tokens of block `tail` (-1: none)."""
+    """What the cache holds of a prompt: whole blocks, then the first `tail_tokens` of block `tail` (-1: none)."""
 
     blocks: tuple[int, ...]
     tail: int

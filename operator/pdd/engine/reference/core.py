@@ -1,7 +1,7 @@
 """The engine without threads or sockets: requests in, one step of the model at a time, outputs out.
 
-Every method is called on one thread. The clock is an argument. `LoadPort` is how the core asks for a remote engine's KV; the answer
-comes back as `finish_load`.
+Every method is called on one thread. The clock is an argument. `LoadPort` is how the core asks for a remote engine's
+KV; the answer comes back as `finish_load`.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class StepReport:
 class EngineCore:
     """Continuous batching over a paged store with a prefix cache.
 
-    Invariant: positions below `Sequence.computed` hold the KV of `Sequence.tokens`, and those bits depend on these tokens
-    alone. So preemption, sharing, copying and remote reading never change an output.
+    Invariant: positions below `Sequence.computed` hold the KV of `Sequence.tokens`, and those bits depend on these
+    tokens alone. So preemption, sharing, copying and remote reading never change an output.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class EngineCore:
         self._running: list[Sequence] = []
         self._loading: dict[str, Sequence] = {}
         self._pending: dict[bytes, str] = {}
-        """Whole blocks that a request is about to hold: another that wants them waits instead of doing the work twice."""
+        """Whole blocks that a request is about to hold: another that wants them waits, so that work is done once."""
         self._news: list[tuple[Sink, Output]] = []
 
     # -- requests ---------------------------------------------------------------------------------------------------
@@ -182,10 +182,8 @@ class EngineCore:
 
     def _plan(self) -> list[tuple[Sequence, int]]:
         """Which requests run how many tokens: every decode first, then prompts within the chunk."""
-        plan: list[tuple[Sequence, int]] = []
-        for sequence in list(self._running):
-            if sequence.status is Status.RUNNING and not sequence.prefilling and self._make_room(sequence):
-                plan.append((sequence, 1))
+        decoding = [s for s in self._running if not s.prefilling]
+        plan = [(s, 1) for s in decoding if s.status is Status.RUNNING and self._make_room(s)]
         budget = self.limits.chunk_tokens
         for sequence in self._running:
             if sequence.prefilling and budget > 0:
@@ -195,7 +193,7 @@ class EngineCore:
         return plan
 
     def _make_room(self, sequence: Sequence) -> bool:
-        """A block for the next token; the youngest running request gives way if there is none. False: it was this one."""
+        """A block for the next token; if there is none the youngest running request gives way. False: this one did."""
         while sequence.computed == len(sequence.blocks) * self.store.block_size:
             block = self.blocks.allocate(1)
             if block is not None:
@@ -208,7 +206,7 @@ class EngineCore:
         return True
 
     def _preempt(self, sequence: Sequence) -> None:
-        """Back to the queue with all its tokens; what it computed stays in the cache as long as nobody needs the room."""
+        """Back to the queue with all its tokens; what it computed stays cached as long as nobody needs the room."""
         self.counters.preemptions += 1
         self._running.remove(sequence)
         self._give_back(sequence)
@@ -260,7 +258,7 @@ class EngineCore:
         return self.blocks.allocate(needed) if needed + len(self._running) <= self.blocks.free_blocks else None
 
     def _allocate_with_tail(self, needed: int, match: Match) -> list[int] | None:
-        """The same with the matched part of a cached block copied into the first. That block counts as taken meanwhile."""
+        """The same, the matched part of a cached block copied into the first. That block counts as taken meanwhile."""
         if match.tail < 0:
             return self._allocate(needed)
         self.blocks.retain([match.tail])

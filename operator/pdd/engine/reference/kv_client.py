@@ -22,7 +22,7 @@ _STREAM_LIMIT_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class PullSettings:
-    """proxy: base URL of an HTTP CONNECT proxy, or empty. Times in seconds. attempts: connections tried for one pull."""
+    """proxy: base URL of an HTTP CONNECT proxy, or empty. Times in seconds. attempts: connections tried per pull."""
 
     proxy: str = ""
     connect_timeout_s: float = 5.0
@@ -221,7 +221,7 @@ class Puller:
 async def open_stream(
     host: str, port: int, settings: PullSettings
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A TCP connection to host:port, through the CONNECT proxy if there is one. Raises OSError, TimeoutError or EOFError."""
+    """A TCP connection to host:port, through the CONNECT proxy if any. Raises OSError, TimeoutError or EOFError."""
     async with asyncio.timeout(settings.connect_timeout_s):
         if not settings.proxy:
             return await asyncio.open_connection(host, port, limit=_STREAM_LIMIT_BYTES)

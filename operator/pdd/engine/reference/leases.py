@@ -1,7 +1,7 @@
 """Leases on exported prompts: one handle, one reader, a deadline that a live reader pushes on.
 
-The table is shared by two threads (the engine grants and reclaims, the KV server authorises reads), so it has a lock. Time is
-an argument everywhere.
+The table is shared by two threads (the engine grants and reclaims, the KV server authorises reads), so it has a lock.
+Time is an argument everywhere.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LeaseTable:
             self._entries[lease.lease_id] = _Entry(lease, now_s + self.lease_s)
 
     def begin_read(self, lease_id: str, reader: str, now_s: float) -> Lease:
-        """Let `reader` (its own random name) read. The same reader may come back after a broken connection; no other may.
+        """Let `reader` (its own random name) read. It alone may come back after a broken connection.
 
         Raises LeaseRefused.
         """

@@ -2,8 +2,8 @@
 
     python -m pdd.engine.reference.make_weights [--seed N] [--out PATH]
 
-The scales are chosen so that attention is peaked enough for far tokens to matter, and so that greedy output does not fall
-into a short loop.
+The scales are chosen so that attention is peaked enough for far tokens to matter, and so that greedy output does not
+fall into a short loop.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pdd.engine.reference.config import (
     WEIGHT_MAX,
     ModelConfig,
 )
-from pdd.engine.reference.weights import WEIGHTS_PATH, matrix_shapes
+from pdd.engine.reference.weights import WEIGHTS_PATH, Arrays, matrix_shapes, save_weights
 
 _DEVIATION = 36.0
 """Standard deviation of the int8 weights: 3.5 of them reach the clip."""
 
 
-def output_scales(config: ModelConfig) -> dict[str, np.ndarray]:
+def output_scales(config: ModelConfig) -> Arrays:
     """Per matrix: float32 [out], integer product of unit-variance weights -> the next step's units.
 
     A real-valued weight w is stored as round(w / column_scale); multiply what this gives by column_scale.
@@ -49,7 +49,7 @@ def output_scales(config: ModelConfig) -> dict[str, np.ndarray]:
     }
 
 
-def random_arrays(config: ModelConfig, seed: int) -> dict[str, np.ndarray]:
+def random_arrays(config: ModelConfig, seed: int) -> Arrays:
     """All arrays of the file. Gains are the standard deviation of each matrix's output for unit-variance input."""
     rng = np.random.default_rng(seed)
     scales = output_scales(config)
@@ -64,9 +64,9 @@ def random_arrays(config: ModelConfig, seed: int) -> dict[str, np.ndarray]:
     def integers(shape: tuple[int, int]) -> np.ndarray:
         return np.clip(np.rint(rng.normal(0, _DEVIATION, shape)), -WEIGHT_MAX, WEIGHT_MAX).astype(np.int8)
 
-    arrays: dict[str, np.ndarray] = {
+    arrays: Arrays = {
         "embedding": integers((config.vocab_size, config.hidden_size)),
-        "embedding.scale": np.float32(RESIDUAL_SCALE / _DEVIATION),
+        "embedding.scale": np.array(RESIDUAL_SCALE / _DEVIATION, dtype=np.float32),
     }
     for layer in range(config.layers):
         for name, shape in matrix_shapes(config).items():
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=20)
     parser.add_argument("--out", type=Path, default=WEIGHTS_PATH)
     args = parser.parse_args()
-    np.savez_compressed(args.out, **random_arrays(ModelConfig(), args.seed))
+    save_weights(args.out, random_arrays(ModelConfig(), args.seed))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The decoder: embedding, layers of attention and SwiGLU, head. One call runs any mix of prefill, extend and decode rows."""
+"""The decoder: embedding, layers of attention and SwiGLU, head. One call runs any mix of prefill, extend and decode."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Model:
         self._sigmoid = build_sigmoid_table()
 
     def forward(self, store: KVStore, segments: Sequence[Segment]) -> Floats:
-        """Run all segments as one batch. Returns [wanted, vocab]: logits after the last token of each wanting segment."""
+        """Run all segments as one batch. Returns [wanted, vocab]: logits after the last token of each that wants it."""
         tokens = np.concatenate([np.asarray(s.tokens, dtype=np.int64) for s in segments])
         positions = np.concatenate([np.arange(s.start, s.start + len(s.tokens)) for s in segments])
         slots = np.concatenate([_slots(s, store.block_size) for s in segments])
@@ -83,8 +83,8 @@ class Model:
             cos, sin = self._cos[positions], self._sin[positions]
             queries, keys = rotate(queries, cos, sin), rotate(keys, cos, sin)
         queries = round_clip(queries, QUERY_MAX) * SCORE_UNITS
-        keys = round_clip(keys, QUERY_MAX).reshape(rows, width)
-        store.write(index, slots, keys, round_clip(qkv[:, heads + width :], VALUE_MAX))
+        flat = round_clip(keys, QUERY_MAX).reshape(rows, width)
+        store.write(index, slots, flat, round_clip(qkv[:, heads + width :], VALUE_MAX))
         mixed = np.empty((rows, heads), dtype=np.float32)
         row = 0
         for segment in segments:

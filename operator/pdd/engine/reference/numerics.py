@@ -1,7 +1,7 @@
 """Order-independent arithmetic: rounding to integers held in floats, and a power of two from integer bits.
 
-All functions work element by element with IEEE basic operations only (add, multiply, divide, square root, round to even),
-which are defined to the last bit on every processor. No library exponential is used where a token depends on it.
+All functions work element by element with IEEE basic operations only (add, multiply, divide, square root, round to
+even), which are defined to the last bit on every processor. No library exponential is used where a token depends on it.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def add_residual(residual: Floats, update: Floats) -> Floats:
 def softmax_weights(scores: Floats) -> tuple[Floats, Floats]:
     """Integer softmax weights of rows. scores [..., S] -> (weights [..., S] in 0..512, their sums [..., 1]).
 
-    A score is in units of 2^-23 octaves, so that adding the exponent's bias makes it the bit pattern of a float: 2^x with a
-    straight line between powers of two. Weights are rounded to integers; their sum is exact in any order. `scores` is
-    overwritten.
+    A score is in units of 2^-23 octaves, so that adding the exponent's bias makes it the bit pattern of a float: 2^x
+    with a straight line between powers of two. Weights are rounded to integers; their sum is exact in any order.
+    `scores` is overwritten.
     """
     peak = scores.max(axis=-1, keepdims=True) - EXPONENT_BIAS
     np.subtract(scores, peak, out=scores)
@@ -81,7 +81,8 @@ def silu(gate: Floats, table: Floats) -> Floats:
     """gate * sigmoid(gate), the sigmoid looked up at the nearest 1/32."""
     index = np.rint(gate * np.float32(_SIGMOID_STEPS))
     np.clip(index, -_SIGMOID_LIMIT, _SIGMOID_LIMIT, out=index)
-    return gate * table[index.astype(np.int32) + _SIGMOID_LIMIT]
+    looked_up: Floats = table[index.astype(np.int32) + _SIGMOID_LIMIT]
+    return np.multiply(gate, looked_up, out=looked_up)
 
 
 def build_rope_tables(max_context: int, head_dim: int, theta: float) -> tuple[Floats, Floats]:

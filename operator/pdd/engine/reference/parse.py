@@ -172,15 +172,15 @@ def _check_length(prompt: int, max_tokens: int, bounds: Bounds) -> None:
     if prompt + max_tokens > bounds.max_model_len:
         raise BadRequest(
             "prompt",
-            f"prompt: {prompt} tokens and max_tokens: {max_tokens} exceed the context of {bounds.max_model_len} tokens; "
-            "shorten either",
+            f"prompt: {prompt} tokens and max_tokens: {max_tokens} exceed the context of {bounds.max_model_len} "
+            "tokens; shorten either",
             code="context_length_exceeded",
         )
     if prompt + max_tokens > bounds.capacity_tokens:
         raise BadRequest(
             "prompt",
-            f"prompt: {prompt} tokens and max_tokens: {max_tokens} exceed the {bounds.capacity_tokens} tokens that this "
-            "engine's KV blocks hold; shorten either, or start it with more --num-blocks",
+            f"prompt: {prompt} tokens and max_tokens: {max_tokens} exceed the {bounds.capacity_tokens} tokens that "
+            "this engine's KV blocks hold; shorten either, or start it with more --num-blocks",
             code="context_length_exceeded",
         )
 

@@ -26,6 +26,9 @@ class Sampling:
     seed: int = 0
 
 
+GREEDY = Sampling()
+
+
 def _mix(value: int) -> int:
     """One round of splitmix64's finaliser: a bijection of 64-bit integers that scatters neighbours."""
     value = (value + 0x9E3779B97F4A7C15) & _MASK

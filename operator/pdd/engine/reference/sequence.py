@@ -9,7 +9,7 @@ from enum import StrEnum
 import numpy as np
 
 from pdd.engine.reference.kvstore import BlockIds
-from pdd.engine.reference.sampling import Sampling
+from pdd.engine.reference.sampling import GREEDY, Sampling
 
 
 class Status(StrEnum):
@@ -22,7 +22,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RemoteHandle:
-    """A prefill engine's `kv_transfer_params`: where a prompt's KV can be read, once. num_tokens is how much it covers."""
+    """A prefill engine's `kv_transfer_params`: where the KV of a prompt's first num_tokens can be read, once."""
 
     engine_id: str
     request_id: str
@@ -39,7 +39,7 @@ class Request:
     request_id: str
     prompt: tuple[int, ...]
     max_tokens: int
-    sampling: Sampling = Sampling()
+    sampling: Sampling = GREEDY
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
     export: bool = False
@@ -67,7 +67,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """News of a request: new tokens, and at the end why. `error` is set when it failed (then finish_reason is "error")."""
+    """News of a request: new tokens, and at the end why. `error` says what failed if finish_reason is "error"."""
 
     tokens: tuple[int, ...]
     finish_reason: str | None = None
@@ -82,7 +82,7 @@ Sink = Callable[[Output], None]
 
 @dataclass(frozen=True, slots=True)
 class BlockRange:
-    """Positions start .. end (within the block) that are wanted of the owner's `index`-th block, into local block `target`."""
+    """Tokens start .. end of the owner's `index`-th block, wanted in local block `target`."""
 
     index: int
     start: int

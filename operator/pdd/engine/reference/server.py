@@ -107,11 +107,13 @@ class Engine:
         """Refuse new work; wait, at most the grace, until requests are finished and leases read."""
         app.draining = True
         core = self.thread.core
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.grace_s):
-                while app.sessions or not core.idle or core.leases.counts().held or self.puller.sessions:
-                    await asyncio.sleep(_DRAIN_POLL_S)
-                return
+        until_s = monotonic_s() + self.settings.grace_s
+        while app.sessions or not core.idle or core.leases.counts().held or self.puller.sessions:
+            if monotonic_s() >= until_s:
+                break
+            await asyncio.sleep(_DRAIN_POLL_S)
+        else:
+            return
         left = core.leases.counts().held
         _log.warning("grace is over", extra={"fields": {"requests": app.sessions, "leases": left}})
         self.thread.abort_all("the engine is shutting down")
@@ -165,5 +167,7 @@ async def serve(settings: Settings) -> int:
 
 
 def run(settings: Settings) -> int:
+    """Blocks until the process is told to end."""
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     return uvloop.run(serve(settings))

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pdd.common.errors import InvalidInput
 from pdd.engine.reference.config import ModelConfig
 from pdd.engine.reference.numerics import Floats
 
 WEIGHTS_PATH = Path(__file__).with_name("weights.npz")
+Arrays = dict[str, NDArray[Any]]
 LAYER_MATRICES = ("qkv", "out", "gate_up", "down")
 
 
@@ -25,7 +28,7 @@ class Matrix:
 
     def apply(self, rows: Floats) -> Floats:
         """[T, in] integers -> [T, out]: an exact integer product, then one multiplication per element."""
-        product = rows @ self.weight
+        product: Floats = rows @ self.weight
         return np.multiply(product, self.scale, out=product)
 
 
@@ -39,7 +42,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """embedding [vocab, hidden] in residual units. fingerprint names the bits, so that KV of other weights is refused."""
+    """embedding [vocab, hidden] in residual units. fingerprint names the bits: KV of other weights is refused."""
 
     embedding: Floats
     layers: tuple[Layer, ...]
@@ -56,6 +59,12 @@ def matrix_shapes(config: ModelConfig) -> dict[str, tuple[int, int]]:
         "gate_up": (config.hidden_size, 2 * config.ffn_size),
         "down": (config.ffn_size, config.hidden_size),
     }
+
+
+def save_weights(path: Path, arrays: Arrays) -> None:
+    """Write the file: int8 `name` and float32 `name.scale` of each matrix and of the embedding."""
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # the stub takes names for its own flags
 
 
 def load_weights(config: ModelConfig, path: Path = WEIGHTS_PATH) -> Weights:

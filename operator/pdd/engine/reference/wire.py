@@ -1,12 +1,12 @@
 """The KV pull protocol's frames. No I/O here.
 
-A frame is `u32 length, u8 kind, body` (network order, length counts kind and body). Control bodies are JSON; a BLOCK's body is
-`u32 index, u64 checksum, bytes`, the index counting the ranges of the READ that it answers.
+A frame is `u32 length, u8 kind, body` (network order, length counts kind and body). Control bodies are JSON; a BLOCK's
+body is `u32 index, u64 checksum, bytes`, the index counting the ranges of the READ that it answers.
 
     reader -> owner   READ {version, engine_id, handle, reader, fingerprint, ranges: [[block, start, end], ...]}
                       HOLD {version, engine_id, handle, reader, fingerprint}   the reader still queues: keep the lease
                       DONE {version, engine_id, handle, reader, fingerprint}   the owner may forget the handle
-    owner -> reader   BLOCK ... for each range in order, then OK {}; OK {} to HOLD and DONE; ERROR {message, retry} to any
+    owner -> reader   BLOCK ... for each range in order, then OK {}; OK {} to HOLD and DONE; ERROR {message} to any
 
 The reader dials, the owner never does. `block` counts the handle's blocks from 0, start and end are tokens within it.
 """
