@@ -29,6 +29,7 @@ Quantity = Annotated[
 """A Kubernetes quantity: `4`, `500m`, `16Gi`."""
 FreeObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})]
 """An object of somebody else's schema, passed on as it is."""
+CIDR = Annotated[str, Field(max_length=43, pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 LIST_MAP_BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}

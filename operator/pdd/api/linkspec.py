@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
 from pdd.api.base import Model
 from pdd.api.deployment import ServiceType
-from pdd.api.fields import ArgList, EnvList, Label, Name, PodTemplate, Port, Resources, TextMap
+from pdd.api.fields import CIDR, ArgList, EnvList, Label, Name, PodTemplate, Port, Resources, TextMap
+
+AllowedNamespace = Annotated[str, Field(max_length=63, pattern=r"^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$")]
 
 
 class KubeconfigRef(Model):
@@ -143,6 +146,12 @@ class EndpointSpec(Model):
     """B's end of the line: the sidecar beside each MD."""
 
     capture: KVCapture = KVCapture.REDIRECT
+    capture_cidrs: tuple[CIDR, ...] = Field(
+        default=(),
+        max_length=16,
+        alias="captureCIDRs",
+        description="addresses of prefill engines in cluster A that are carried; none: the pod CIDRs of A's nodes",
+    )
     resources: Resources = Resources()
 
 
@@ -158,7 +167,7 @@ class PDDLinkSpec(Model):
     tls: TLSSpec = TLSSpec()
     gateway: GatewaySpec | None = Field(default=None, description="only with transport Gateway")
     endpoint: EndpointSpec | None = Field(default=None, description="only with transport Gateway")
-    allowed_namespaces: tuple[str, ...] = Field(
+    allowed_namespaces: tuple[AllowedNamespace, ...] = Field(
         default=(), max_length=64, description="other namespaces whose PDDDeployments may use this link; `*`: all"
     )
 
