@@ -80,7 +80,7 @@ def _closing(total: int, failed: int, warned: int) -> str:
     warnings = f", {warned} warning{'s' if warned != 1 else ''}" if warned else ""
     if failed:
         return f"not fit: {failed} of {total} checks failed{warnings}"
-    return f"fit: {total} checks passed{warnings}"
+    return f"fit: {total - warned} of {total} checks passed{warnings}"
 
 
 def _document(findings: Sequence[Finding], failed: int) -> dict[str, object]:

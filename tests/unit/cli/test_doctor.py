@@ -79,7 +79,7 @@ def test_warnings_do_not_fail_and_failures_do(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_quiet_shows_problems_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ran(monkeypatch, HEALTHY, quiet=True)[1] == "fit: 11 checks passed\n"
+    assert ran(monkeypatch, HEALTHY, quiet=True)[1] == "fit: 11 of 11 checks passed\n"
 
 
 def test_json_is_one_document(monkeypatch: pytest.MonkeyPatch) -> None:

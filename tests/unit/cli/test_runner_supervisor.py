@@ -195,3 +195,11 @@ async def test_an_error_of_the_work_itself_passes_through(tmp_path: Path) -> Non
         with pytest.raises(Unreachable, match="connection reset"):
             await supervisor.guard(wrong())
         assert await supervisor.guard(asyncio.sleep(0, 7)) == 7
+
+
+async def test_a_commands_output_is_kept_apart_from_its_talk(tmp_path: Path) -> None:
+    argv = (sys.executable, "-S", "-c", "import sys; print('talk', file=sys.stderr); print('{}')")
+    async with Supervisor(tmp_path) as supervisor:
+        out = await supervisor.run_once(ProcessSpec("bench", argv, once=True, keep_stdout=True), timeout_s=10)
+        assert out == "{}\n"
+        assert supervisor.child("bench").last_lines() == ["talk"]

@@ -182,8 +182,13 @@ def _engine_process(spec: LocalSpec, engine: LocalEngine, kv_proxy: str) -> Proc
     return ProcessSpec(engine.name, (*command.command, *command.args), {**_ENV, **command.env_values()})
 
 
+def module_argv(module: str, *args: str) -> tuple[str, ...]:
+    """The command line of a Python module of this installation."""
+    return (sys.executable, "-m", module, *args)
+
+
 def _module(name: str, module: str, *args: str) -> ProcessSpec:
-    return ProcessSpec(name, (sys.executable, "-m", module, *args), _ENV)
+    return ProcessSpec(name, module_argv(module, *args), _ENV)
 
 
 def _json(model: Model) -> str:
