@@ -7,7 +7,7 @@ from collections import deque
 from pdd.link.frames import Buffer, FrameError
 
 INITIAL_CREDIT_BYTES = 64 * 1024
-"""What an opener may send before the acceptor's grant arrives. Both ends rely on it: changing it changes the protocol."""
+"""What an opener may send before the acceptor's grant arrives. A part of the protocol: both ends rely on it."""
 
 _JOIN_BELOW_BYTES = 4 * 1024
 _JOIN_UP_TO_BYTES = 16 * 1024
@@ -89,7 +89,7 @@ class Channel:
         return bool(self.queue) and self.credit <= self.sent
 
     def take(self, max_bytes: int) -> tuple[int, Buffer]:
-        """The next (offset, payload) of at most `max_bytes` bytes within the credit; call only if `sendable` and queued."""
+        """The next (offset, payload), at most `max_bytes` long and within the credit; only if `sendable` and queued."""
         limit = min(max_bytes, self.credit - self.sent)
         first = self.queue.popleft()
         if len(first) > limit:

@@ -54,6 +54,8 @@ class LaneCounters:
     received_bytes: int = 0
     resent_frames: int = 0
     duplicate_frames: int = 0
+    frame_errors: int = 0
+    """Frames that came corrupted: each cost its stream."""
     opened: int = 0
     resets: dict[str, int] = field(default_factory=dict)
 
@@ -152,6 +154,10 @@ class Lane:
         self._resend.clear()
         self._unacked.clear()
         self.unacked_bytes = 0
+
+    @property
+    def has_events(self) -> bool:
+        return bool(self._events)
 
     def take_events(self) -> list[Event]:
         """What happened since the last call, in order."""
@@ -367,7 +373,7 @@ class Lane:
                 sent.type, sent.payload = FrameType.NOOP, b""
 
     def _take_window(self) -> int:
-        """The window for a new channel: the full one while the lane's budget lasts, then less, never below the minimum."""
+        """The window for a new channel: full while the lane's budget lasts, then less, never below the minimum."""
         window = max(self.limits.min_window_bytes, min(self.limits.window_bytes, self._window_left // 8))
         self._window_left -= window
         return window

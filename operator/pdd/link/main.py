@@ -1,0 +1,78 @@
+"""The link's command line: flags to functions, errors to exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Protocol
+
+from pdd.api.config import EndpointConfig, GatewayConfig, load_config
+from pdd.common.errors import Forbidden, InvalidInput, PDDError, Unreachable
+from pdd.common.logging import setup_logging
+
+STOP_TIMEOUT_S = 4.0
+
+
+class Service(Protocol):
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+async def serve(service: Service) -> None:
+    """Run until SIGTERM or SIGINT, then stop within STOP_TIMEOUT_S."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await service.start()
+    try:
+        await stop.wait()
+    finally:
+        async with asyncio.timeout(STOP_TIMEOUT_S):
+            await service.stop()
+
+
+def run(service: Service) -> int:
+    """Serve on uvloop."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(service))
+    return 0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit codes: 0 done, 1 failed, 2 wrong usage or invalid input, 3 unreachable or forbidden."""
+    parser = argparse.ArgumentParser(prog="python -m pdd.link", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (
+        ("gateway", "A's end of the line"),
+        ("endpoint", "B's end of the line, beside one engine"),
+        ("init-redirect", "send the pod's connections to A to the endpoint (iptables), then exit"),
+    ):
+        commands.add_parser(name, help=text).add_argument("--config", required=True, help="JSON file")
+    args = parser.parse_args(argv)
+    setup_logging()
+    try:
+        if args.command == "gateway":
+            from pdd.link.gateway import Gateway
+
+            return run(Gateway(load_config(GatewayConfig, args.config)))
+        if args.command == "endpoint":
+            from pdd.link.endpoint import Endpoint
+
+            return run(Endpoint(load_config(EndpointConfig, args.config)))
+        raise InvalidInput("command", args.command, "not built")
+    except InvalidInput as error:
+        print(f"{parser.prog} {args.command}: {error}", file=sys.stderr)
+        return 2
+    except (Unreachable, Forbidden) as error:
+        print(f"{parser.prog} {args.command}: {error}", file=sys.stderr)
+        return 3
+    except PDDError as error:
+        print(f"{parser.prog} {args.command}: {error}", file=sys.stderr)
+        return 1
