@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-_SAMPLE = Path(__file__).parents[3] / "crds" / "samples" / "demo.yaml"
+SAMPLE = Path(__file__).parents[3] / "crds" / "samples" / "demo.yaml"
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else.")]
 Mbps = Annotated[int | None, typer.Option(min=1, help="Line rate in Mbit/s (default: the file's PDDLink).")]
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    file: Annotated[Path, typer.Option("--file", "-f", help="PDDDeployment and PDDLink to run.")] = _SAMPLE,
+    file: Annotated[Path, typer.Option("--file", "-f", help="PDDDeployment and PDDLink to run.")] = SAMPLE,
     once: Annotated[bool, typer.Option("--once", help="Only the long request and the naive one.")] = False,
     json: Json = False,
     prompt_tokens: Annotated[int, typer.Option(min=64, help="Length of the long prompt.")] = 8000,
@@ -61,7 +61,7 @@ def demo(
 
 
 def up(
-    file: Annotated[Path, typer.Argument(help="YAML with a PDDDeployment and its PDDLink.")] = _SAMPLE,
+    file: Annotated[Path, typer.Argument(help="YAML with a PDDDeployment and its PDDLink.")] = SAMPLE,
     name: Annotated[str, typer.Option(help="Which PDDDeployment, if the file holds several.")] = "",
     port: Annotated[int, typer.Option(help="Port of the router; if taken, the next free one.")] = 8080,
     mbps: Mbps = None,
@@ -126,7 +126,7 @@ def doctor(
         raise typer.Exit(run.list_checks(Console()))
     code = run.doctor(
         Console(),
-        _SAMPLE,
+        SAMPLE,
         only=only or (),
         skip=skip or (),
         context=context,

@@ -1,0 +1,68 @@
+"""`pdd bench ...` as typer sees it. Heavy parts are imported when a bench runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pdd.cli.local_commands import SAMPLE, Json, Mbps, Rtt
+
+bench_app = typer.Typer(
+    no_args_is_help=True,
+    help="Measure one part on this machine. The figures stand beside what they are compared with, from the same run.",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add `bench` to `app`."""
+    app.add_typer(bench_app, name="bench")
+
+
+@bench_app.command("handoff")
+def handoff(
+    file: Annotated[Path, typer.Option("--file", "-f", help="PDDDeployment and PDDLink to run.")] = SAMPLE,
+    mode: Annotated[list[str] | None, typer.Option(help="OneShot, CatchUp or Auto (repeatable; default: all).")] = None,
+    requests: Annotated[int, typer.Option(min=1, max=1000, help="Requests in each mode.")] = 10,
+    concurrency: Annotated[int, typer.Option(min=1, max=64, help="Requests at once.")] = 1,
+    prompt_tokens: Annotated[int, typer.Option(min=64, help="Length of each prompt, never seen before.")] = 3000,
+    output_tokens: Annotated[int, typer.Option(min=2, help="Length of each answer.")] = 120,
+    mbps: Mbps = None,
+    rtt_ms: Rtt = None,
+    json: Json = False,
+) -> None:
+    """The pause of a stream when MD takes over, by mode, beside its normal inter-token time.
+
+    Example: pdd bench handoff --mode OneShot --mode CatchUp --requests 20 --json
+    """
+    from json import dumps
+
+    from pdd.api.config import HandoffMode
+    from pdd.cli.bench.handoff import HandoffBench, bench_handoff, handoff_rows
+    from pdd.cli.console import Console, table
+    from pdd.cli.runner.interrupt import run_interruptible
+    from pdd.common.errors import InvalidInput
+
+    known = {m.value: m for m in HandoffMode}
+    for name in mode or ():
+        if name not in known:
+            raise InvalidInput("--mode", name, f"use one of {', '.join(known)}")
+    bench = HandoffBench(
+        file=file,
+        modes=tuple(known[name] for name in (mode or known)),
+        requests=requests,
+        concurrency=concurrency,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        mbps=mbps,
+        rtt_ms=rtt_ms,
+    )
+    console = Console()
+
+    async def run() -> int:
+        document = await bench_handoff(bench, console.say)
+        console.result(dumps(document, indent=2) if json else table(handoff_rows(document)))
+        return 0
+
+    raise typer.Exit(run_interruptible(run(), lambda: console.say("\nstopping the processes")))
