@@ -2,9 +2,9 @@
 
 The trace is Mooncake's conversation trace (one JSON object a line: timestamp in ms, input_length, output_length,
 hash_ids: one per 512 prompt tokens, equal leading ids mean an equal prefix). It is data, not part of the repository:
-$PDD_TRACES, or `../shared/traces` beside the repository. Where it is absent, `synthetic_records` makes records of the same
-format and structure: prompts of median 17 blocks with a long tail, all under one common first block, one in four a later turn
-of an earlier conversation.
+$PDD_TRACES, or `../shared/traces` beside the repository. Where it is absent, `synthetic_records` makes records of the
+same format and structure: prompts of median 17 blocks with a long tail, all under one common first block, one in four a
+later turn of an earlier conversation.
 
 A hash id becomes a block of token ids that depends on (salt, hash id) alone. A salt of its own for each run makes
 everything cold, whatever earlier runs left in the engines' caches.
