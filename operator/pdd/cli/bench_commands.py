@@ -66,3 +66,50 @@ def handoff(
         return 0
 
     raise typer.Exit(run_interruptible(run(), lambda: console.say("\nstopping the processes")))
+
+
+@bench_app.command("replay")
+def replay(
+    trace: Annotated[Path, typer.Option(help="Mooncake trace (JSON lines).")],
+    file: Annotated[Path, typer.Option("--file", "-f", help="PDDDeployment and PDDLink to run.")] = SAMPLE,
+    requests: Annotated[int, typer.Option(min=1, max=100_000, help="How many from its head.")] = 50,
+    way: Annotated[list[str] | None, typer.Option(help="pdd, naive, same-site (repeatable; default: all).")] = None,
+    block_tokens: Annotated[int, typer.Option(min=1, max=512, help="Tokens for each 512 of the trace.")] = 64,
+    max_prompt_tokens: Annotated[int, typer.Option(min=1, help="Longer prompts are cut.")] = 8000,
+    max_output_tokens: Annotated[int, typer.Option(min=1, help="Longer answers are cut.")] = 64,
+    speed: Annotated[float, typer.Option(min=0.01, help="Arrivals so many times faster.")] = 1.0,
+    compare: Annotated[bool, typer.Option(help="Run each prompt again on one engine, id by id.")] = True,
+    mbps: Mbps = None,
+    rtt_ms: Rtt = None,
+    json: Json = False,
+) -> None:
+    """A trace through PDD, the naive way and one site: latencies, pipelines, bytes on the line.
+
+    Example: pdd bench replay --trace conversation_trace.jsonl --requests 100 --speed 0.5
+    """
+    from json import dumps
+
+    from pdd.cli.bench.replay import WAYS, ReplayBench, bench_replay, replay_rows
+    from pdd.cli.bench.trace import Scale
+    from pdd.cli.console import Console, table
+    from pdd.cli.runner.interrupt import run_interruptible
+    from pdd.common.errors import InvalidInput
+
+    for name in way or ():
+        if name not in WAYS:
+            raise InvalidInput("--way", name, f"use one of {', '.join(WAYS)}")
+    scale = Scale(
+        block_tokens=block_tokens,
+        max_output_tokens=max_output_tokens,
+        max_prompt_tokens=max_prompt_tokens,
+        speed=speed,
+    )
+    bench = ReplayBench(file, trace, requests, scale, tuple(way or WAYS), compare, mbps, rtt_ms)
+    console = Console()
+
+    async def run() -> int:
+        document = await bench_replay(bench, console.say)
+        console.result(dumps(document, indent=2) if json else table(replay_rows(document)))
+        return 0
+
+    raise typer.Exit(run_interruptible(run(), lambda: console.say("\nstopping the processes")))

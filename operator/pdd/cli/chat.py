@@ -12,6 +12,7 @@ import httpx
 from pdd.common.clock import Clock, monotonic_s
 from pdd.common.errors import EngineError, TimedOut, Unreachable
 
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 OnPiece = Callable[[str, str, int], None]
 """Called with (producer, text, tokens so far) for each piece that arrives."""
 
@@ -58,11 +59,12 @@ async def stream_chat(
     body: dict[str, Any],
     *,
     override: str = "",
+    path: str = CHAT,
     on_piece: OnPiece | None = None,
     timeout_s: float = 120.0,
     clock: Clock = monotonic_s,
 ) -> ChatRun:
-    """POST `body` to `base_url`/v1/chat/completions as a stream, with PDD's trace.
+    """POST `body` to the chat route (or to `path`, for completions) as a stream, with PDD's trace.
 
     `override` forces a pipeline (`P-MD`, `single`, ...). `timeout_s` bounds each wait for the next piece.
     Raises Unreachable, TimedOut, EngineError (with the router's message).
@@ -80,9 +82,7 @@ async def stream_chat(
         timeout = httpx.Timeout(timeout_s, connect=5.0)
         async with (
             httpx.AsyncClient(timeout=timeout, trust_env=False) as client,
-            client.stream(
-                "POST", f"{base_url}/v1/chat/completions", json={**body, "stream": True}, headers=headers
-            ) as answer,
+            client.stream("POST", f"{base_url}{path}", json={**body, "stream": True}, headers=headers) as answer,
         ):
             if answer.status_code != 200:
                 raise EngineError(error_message(await answer.aread(), answer.status_code), status=answer.status_code)
@@ -95,7 +95,7 @@ async def stream_chat(
                     trace = part or trace
                     continue
                 choice = document["choices"][0]
-                piece = (choice.get("delta") or {}).get("content") or ""
+                piece = (choice.get("delta") or {}).get("content") or choice.get("text") or ""
                 finish = choice.get("finish_reason") or finish
                 new = part.get("token_ids") or []
                 ids += new

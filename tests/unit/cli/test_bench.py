@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from pdd.api.config import HandoffMode
+from pdd.api.deployment import SLASpec
 from pdd.cli.bench.handoff import Sample, handoff_rows, summarise, with_mode
+from pdd.cli.bench.replay import Outcome, hit_bucket, replay_rows
+from pdd.cli.bench.replay import summarise as summarise_replay
 from pdd.cli.bench.stats import percentile, spread
 from pdd.cli.chat import ChatRun
 from pdd.cli.runner.spec import load_local_spec
@@ -55,3 +58,42 @@ def test_the_table_has_a_row_for_each_mode() -> None:
 def test_the_mode_reaches_the_router() -> None:
     spec = with_mode(load_local_spec(SAMPLE), HandoffMode.CATCH_UP)
     assert spec.deployment.spec.router.handoff_mode is HandoffMode.CATCH_UP
+
+
+def replayed(pipeline: str, ids: tuple[int, ...], missing_tokens: int, relayed: int, gap_ms: float = 20.0) -> Outcome:
+    times = tuple(100.0 + gap_ms * i for i in range(len(ids)))
+    trace = {
+        "prompt_tokens": 1000,
+        "producers": {"RLD": relayed},
+        "kv": {"missing_bytes": missing_tokens * 4096, "missing_tokens": missing_tokens},
+    }
+    return Outcome(ChatRun(pipeline, "x", ids, times, "", "length", trace))
+
+
+def test_a_replay_counts_failures_and_keeps_them_out_of_percentiles() -> None:
+    outcomes = [
+        replayed("P-MD", (1, 2, 3), 20, 0),
+        replayed("P-RLD-MD", (1, 2, 3), 900, 2, gap_ms=200.0),
+        Outcome(None, "503: no engine"),
+    ]
+    alone = [replayed("single", (1, 2, 3), 0, 0), replayed("single", (1, 2, 4), 0, 0), Outcome(None, "x")]
+    figures = summarise_replay(outcomes, alone, 4_000_000, SLASpec(tpot_p99_ms=100))
+    assert (figures["answered"], figures["failed"], figures["errors"]) == (2, 1, ["503: no engine"])
+    assert figures["pipelines"] == {"P-MD": 1, "P-RLD-MD": 1}
+    assert figures["hit_rate_buckets"] == {">=95 %": 1, "<50 %": 1}
+    assert figures["rld_token_share"] == round(2 / 6, 4)
+    assert figures["kv_bytes_missing"] == 920 * 4096
+    assert figures["within_sla_share"] == round(1 / 3, 4)
+    assert figures["identical_share"] == round(1 / 3, 4)
+    assert figures["tpot_ms"]["p50"] == 110.0
+    rows = replay_rows({"ways": {"pdd": figures}})
+    assert ["answered", "2/3"] in rows and ["equal to one engine's", "33.3 %"] in rows
+
+
+def test_hit_rate_buckets_have_inclusive_lower_edges() -> None:
+    buckets = []
+    for missing in (501, 500, 200, 50):
+        run = replayed("P-MD", (1,), missing, 0).run
+        assert run is not None
+        buckets.append(hit_bucket(run))
+    assert buckets == ["<50 %", "50-80 %", "80-95 %", ">=95 %"]
