@@ -8,16 +8,13 @@ The line: PDD_E2E_RTT_MS (20), PDD_E2E_MBPS (1000).
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from e2e import clusters as sites
-from e2e import engine, paths
+from e2e import engine, prepare
 from e2e.shell import say
 from e2e.wan.client import Wan
 
@@ -40,7 +37,7 @@ def clusters(request: pytest.FixtureRequest) -> Iterator[sites.Clusters]:
         request.config.stash[_REASON] = reason
         pytest.skip(reason)
     try:
-        pair.load(*_images().build())
+        pair.load(*prepare.project_images().build())
         yield pair
     finally:
         if before is None and os.environ.get("PDD_KEEP_CLUSTERS") != "1":
@@ -71,13 +68,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if reason := config.stash.get(_REASON, ""):
         terminalreporter.write_line(reason, yellow=True)
-
-
-def _images() -> ModuleType:
-    """images/build.py: a script beside the package, so it is loaded by its path."""
-    path: Path = paths.REPOSITORY / "images" / "build.py"
-    spec = importlib.util.spec_from_file_location("pdd_images_build", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -38,7 +38,8 @@ LABEL = "pdd.dev/content"
 def build(parts: Sequence[str] = PARTS, tag: str = "dev", base: str | None = None) -> list[str]:
     """Builds what changed and returns the images' names. Raises CommandFailed."""
     base = base or os.environ.get("BASE_IMAGE") or _base()
-    sources = [paths.REPOSITORY / "operator" / "pdd", paths.REPOSITORY / "pyproject.toml", Path(__file__)]
+    names = ("operator/pdd", "pyproject.toml", "constraints.txt")
+    sources = [*(paths.REPOSITORY / name for name in names), Path(__file__)]
     stale = {}
     for part in parts:
         content = paths.content_hash(*sources, HERE / part, salt=base)
@@ -104,7 +105,9 @@ def _wheels(part: str) -> Path:
     """Folder with the wheels of a part's requirements; kept in the cache under the requirements' hash."""
     project = tomllib.loads((paths.REPOSITORY / "pyproject.toml").read_text())["project"]
     wanted = sorted([*project["dependencies"], *project["optional-dependencies"][part]])
-    folder = paths.cache() / "wheels" / f"{part}-{paths.content_hash(salt=repr((wanted, PYTHON)))}"
+    constraints = paths.REPOSITORY / "constraints.txt"
+    key = paths.content_hash(constraints, salt=repr((wanted, PYTHON)))
+    folder = paths.cache() / "wheels" / f"{part}-{key}"
     if not folder.exists():
         words = [sys.executable, "-m", "pip"]
         if sys.version_info[:2] == PYTHON:
@@ -116,7 +119,7 @@ def _wheels(part: str) -> Path:
                 words += ["--platform", f"manylinux_{libc}_{os.uname().machine}"]
         part_folder = folder.with_name(f"{folder.name}.part")
         shutil.rmtree(part_folder, ignore_errors=True)
-        run(*words, "-q", "-w" if "wheel" in words else "-d", part_folder, *wanted, timeout_s=600)
+        run(*words, "-q", "-w" if "wheel" in words else "-d", part_folder, "-c", constraints, *wanted, timeout_s=600)
         part_folder.rename(folder)
     return folder
 

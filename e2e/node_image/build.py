@@ -31,7 +31,7 @@ TOOLS = ("kind", "kubectl", "helm")
 
 def ensure() -> str:
     """Returns the name of a node image that the engine has. The engine must answer (e2e.engine.ensure)."""
-    with _lock():
+    with _lock("node-image"):
         key = paths.content_hash(*_sources())
         built = f"pdd/kind-node:{key}"
         saved = paths.cache() / f"node-{key}.tar"
@@ -112,10 +112,11 @@ def base_root() -> Path:
 def _root(kind: str) -> Path:
     key = paths.content_hash(HERE / "rootfs.sh", salt=_debian())
     target = paths.cache() / "roots" / f"{key}-{kind}.tar"
-    if not target.exists():
-        say(f"making the Debian root '{kind}'")
-        target.parent.mkdir(exist_ok=True)
-        run(HERE / "rootfs.sh", kind, target, timeout_s=900)
+    target.parent.mkdir(exist_ok=True)
+    with _lock(kind):
+        if not target.exists():
+            say(f"making the Debian root '{kind}'")
+            run(HERE / "rootfs.sh", kind, target, timeout_s=900)
     return target
 
 
@@ -138,9 +139,9 @@ def _build(tag: str, saved: Path) -> None:
 
 
 @contextmanager
-def _lock() -> Iterator[None]:
-    """One build at a time on one cache; the second waits and then finds everything made."""
-    with (paths.cache() / "node-image.lock").open("w") as file:
+def _lock(what: str) -> Iterator[None]:
+    """One build of a thing at a time on one cache; the second waits and then finds it made."""
+    with (paths.cache() / f"{what}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
