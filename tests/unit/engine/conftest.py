@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the engine's process does; read when numpy is first imported
+
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -52,9 +56,7 @@ class Bench:
         self.store = KVStore(model.config, num_blocks, block_size)
         self.leases = LeaseTable(lease_s)
         eos = int(ByteTokenizer.eos_token_id)
-        self.core = EngineCore(
-            model, self.store, self.leases, self.loads, limits, eos_token_id=eos, clock=self.clock
-        )
+        self.core = EngineCore(model, self.store, self.leases, self.loads, limits, eos_token_id=eos, clock=self.clock)
         self.outputs: dict[str, list[Output]] = {}
 
     def add(self, request: Request) -> None:

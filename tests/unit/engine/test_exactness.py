@@ -143,7 +143,7 @@ def test_preempted_requests_give_the_same_ids(make_bench: MakeBench, seed: int) 
 
 
 def hand_over(owner: Bench, reader: Bench, prompt: tuple[int, ...], eager: int, tag: str) -> tuple[list[int], int]:
-    """P exports, MD reads and extends by `eager` tokens of the reference run. Returns (reader's tokens, tokens read)."""
+    """P exports, MD reads and extends by `eager` known tokens. Returns (reader's tokens, tokens read)."""
     owner.add(Request(f"p{tag}", prompt, 1, export=True))
     owner.run()
     request = Request(f"d{tag}", prompt, 20, ignore_eos=True, remote=handle_of(owner.last(f"p{tag}")))

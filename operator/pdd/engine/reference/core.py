@@ -321,6 +321,7 @@ class EngineCore:
         elif error is None or self.limits.recompute_on_load_failure:
             if error is not None:
                 _log.warning("reading KV failed; computing it here", extra={"fields": {"id": request_id, "why": error}})
+                sequence.usage = _landed_usage(sequence, landed_tokens, landed_bytes)
             self.counters.loaded(landed_bytes, self._clock() - sequence.admitted_s, failed=error is not None)
             sequence.computed = min(sequence.computed, len(sequence.tokens) - 1)
             sequence.status = Status.RUNNING
@@ -403,3 +404,9 @@ class EngineCore:
         sequence.blocks = []
         sequence.add_blocks([])
         sequence.computed = sequence.registered = 0
+
+
+def _landed_usage(sequence: Sequence, landed_tokens: int, landed_bytes: int) -> Usage:
+    """What a read that broke off leaves to compute."""
+    local = sequence.usage.local_cached_tokens if sequence.usage is not None else 0
+    return Usage(local, landed_tokens, landed_bytes, sequence.prompt_len - local - landed_tokens)
