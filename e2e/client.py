@@ -154,7 +154,9 @@ class Client:
 
     def _events(self, answer: http.client.HTTPResponse, seen: Progress, started: float) -> Answer:
         text: list[str] = []
-        finish, usage, trace = "", {}, {}
+        finish = ""
+        usage: dict[str, Any] = {}
+        trace: dict[str, Any] = {}
 
         def so_far() -> Answer:
             return Answer(
