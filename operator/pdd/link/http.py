@@ -109,7 +109,13 @@ Connector = Callable[[Request, socket.socket], Awaitable[bool]]
 """Takes the socket over for a CONNECT and returns True, or returns False after answering."""
 
 
-async def serve_connection(sock: socket.socket, handle: Handler, connect: Connector | None = None) -> None:
+async def serve_connection(
+    sock: socket.socket,
+    handle: Handler,
+    connect: Connector | None = None,
+    *,
+    methods: tuple[str, ...] = ("GET", "HEAD"),
+) -> None:
     """Answer requests on an accepted socket until it ends; hand a CONNECT on."""
     loop = asyncio.get_running_loop()
     tune_local(sock)
@@ -120,10 +126,10 @@ async def serve_connection(sock: socket.socket, handle: Handler, connect: Connec
             if request.method == "CONNECT" and connect is not None:
                 taken = await connect(request, sock)
                 return
-            if request.method not in ("GET", "HEAD"):
-                answer, keep_alive = Response(405, b"only GET is served here\n"), False
-            else:
-                answer, keep_alive = handle(request), request.keep_alive
+            if request.method not in methods:
+                answer, keep_alive = Response(405, f"served here: {', '.join(methods)}\n".encode()), False
+            else:  # a body, which no route needs, would be taken for the next request: hence no keep-alive
+                answer, keep_alive = handle(request), request.keep_alive and request.method != "POST"
             data = encode_response(answer, keep_alive=keep_alive)
             if request.method == "HEAD":
                 data = data[: data.find(b"\r\n\r\n") + 4]

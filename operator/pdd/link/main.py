@@ -22,13 +22,15 @@ class Service(Protocol):
     async def stop(self) -> None: ...
 
 
-async def serve(service: Service) -> None:
-    """Run until SIGTERM or SIGINT, then stop within STOP_TIMEOUT_S."""
+async def serve(service: Service, *, ready: bool = False) -> None:
+    """Run until SIGTERM or SIGINT, then stop within STOP_TIMEOUT_S. `ready`: say so on standard output."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await service.start()
+    if ready:
+        print("ready", flush=True)
     try:
         await stop.wait()
     finally:
@@ -36,13 +38,25 @@ async def serve(service: Service) -> None:
             await service.stop()
 
 
-def run(service: Service) -> int:
+def run(service: Service, *, ready: bool = False) -> int:
     """Serve on uvloop."""
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(service))
+        runner.run(serve(service, ready=ready))
     return 0
+
+
+def emulate(args: argparse.Namespace) -> int:
+    """Run an emulated line; prints `ready` on standard output once it serves."""
+    from pdd.link.allow import parse_target
+    from pdd.link.emulate import EmulatedLine, LineSpec
+
+    for field, value in (("--rtt-ms", args.rtt_ms), ("--mbps", args.mbps)):
+        if not 0 <= value < 1e6:
+            raise InvalidInput(field, value, "give a number from 0 to 1000000")
+    spec = LineSpec.of(args.rtt_ms, args.mbps)
+    return run(EmulatedLine(spec, parse_target(args.listen), parse_target(args.to), args.control), ready=True)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -55,6 +69,12 @@ def main(argv: Sequence[str]) -> int:
         ("init-redirect", "send the pod's connections to A to the endpoint (iptables), then exit"),
     ):
         commands.add_parser(name, help=text).add_argument("--config", required=True, help="JSON file")
+    line = commands.add_parser("emulate-line", help="a WAN in user space: delays and paces TCP connections")
+    line.add_argument("--listen", required=True, metavar="HOST:PORT", help="where B dials in")
+    line.add_argument("--to", required=True, metavar="HOST:PORT", help="where A listens")
+    line.add_argument("--rtt-ms", type=float, default=20.0)
+    line.add_argument("--mbps", type=float, default=100.0, help="of each direction, shared by all; 0: no limit")
+    line.add_argument("--control", type=int, default=0, metavar="PORT", help="GET /stats, POST /partition /heal /reset")
     args = parser.parse_args(argv)
     setup_logging()
     try:
@@ -66,7 +86,12 @@ def main(argv: Sequence[str]) -> int:
             from pdd.link.endpoint import Endpoint
 
             return run(Endpoint(load_config(EndpointConfig, args.config)))
-        raise InvalidInput("command", args.command, "not built")
+        if args.command == "init-redirect":
+            from pdd.link.redirect import apply_rules
+
+            apply_rules(load_config(EndpointConfig, args.config))
+            return 0
+        return emulate(args)
     except InvalidInput as error:
         print(f"{parser.prog} {args.command}: {error}", file=sys.stderr)
         return 2
