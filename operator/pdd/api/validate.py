@@ -241,6 +241,8 @@ class _Reporter:
             self.add(path, None, "is missing", "it has no default; give it")
         elif type_ in ("enum", "literal_error"):
             self._add_choice(path, value, str(context.get("expected", "")))
+        elif len(path) >= 2 and path[-2] in ("requests", "limits"):
+            self.add(path, value, "is not a quantity", 'write one like "500m", 2 or 16Gi')
         else:
             self.add(path, value, "is not valid", _plain(type_, message, context))
 

@@ -90,7 +90,10 @@ def link_create(
     member_kubeconfig: Annotated[Path, typer.Option(help="kubeconfig that reaches cluster B.")],
     member_context: Annotated[str, typer.Option(help="Its context (default: its current one).")] = "",
     member_namespace: Annotated[str, typer.Option(help="Namespace in B, where chart pdd-member is installed.")] = "pdd",
-    member_server: Annotated[str, typer.Option(help="URL of B's API server as seen from A's pods.")] = "",
+    member_server: Annotated[
+        str, typer.Option("--member-server", "--server", help="URL of B's API server as seen from A's pods.")
+    ] = "",
+    member_tls_server_name: Annotated[str, typer.Option(help="Name in B's certificate, if the URL's is not.")] = "",
     member_service_account: Annotated[str, typer.Option(help="ServiceAccount in B to act as.")] = "pdd-member",
     use_given: Annotated[
         bool, typer.Option("--use-given-credentials", help="Store the kubeconfig's own credentials, no token.")
@@ -119,6 +122,7 @@ def link_create(
         member_context=member_context,
         member_namespace=member_namespace,
         member_server=member_server,
+        member_tls_server_name=member_tls_server_name,
         member_service_account=member_service_account,
         use_given=use_given,
         token_hours=token_hours,

@@ -61,7 +61,8 @@ def format_problem(problem: Problem) -> str:
     word = "error" if problem.severity is Severity.ERROR else "warning"
     field = problem.field or problem.object
     value = f" ({problem.value})" if problem.value else ""
-    what = f"{field}{value} {problem.problem}" if field else problem.problem
+    glue = " " if problem.problem.startswith(("is ", "breaks ", "holds ")) else ": "
+    what = f"{field}{value}{glue}{problem.problem}" if field else problem.problem
     of = f" in {problem.object}" if problem.object and problem.field else ""
     return f"{problem.file}:{problem.line}:{problem.column}: {word}: {what}{of}\n  fix  {problem.remedy}"
 
