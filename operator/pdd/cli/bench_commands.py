@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from pdd.cli.local_commands import SAMPLE, Json, Mbps, Rtt
+from pdd.cli.options import SAMPLE, Json, Mbps, Rtt
 
 bench_app = typer.Typer(
     no_args_is_help=True,
+    rich_markup_mode=None,
     help="Measure one part on this machine. The figures stand beside what they are compared with, from the same run.",
 )
 
@@ -32,8 +33,11 @@ def handoff(
     rtt_ms: Rtt = None,
     json: Json = False,
 ) -> None:
-    """The pause of a stream when MD takes over, by mode, beside its normal inter-token time.
+    """Pauses when MD takes over, by handoff mode.
 
+    They stand beside the normal time between two tokens of the same streams.
+
+    \b
     Example: pdd bench handoff --mode OneShot --mode CatchUp --requests 20 --json
     """
     from json import dumps
@@ -83,8 +87,11 @@ def replay(
     rtt_ms: Rtt = None,
     json: Json = False,
 ) -> None:
-    """A trace through PDD, the naive way and one site: latencies, pipelines, bytes on the line.
+    """A trace through PDD, naive, and one site.
 
+    Latencies, pipelines, hit rates, bytes on the line; each way on a fresh stack.
+
+    \b
     Example: pdd bench replay --trace conversation_trace.jsonl --requests 100 --speed 0.5
     """
     from json import dumps

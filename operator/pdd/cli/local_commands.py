@@ -7,13 +7,8 @@ from typing import Annotated
 
 import typer
 
-SAMPLE = Path(__file__).parents[3] / "crds" / "samples" / "demo.yaml"
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else.")]
-Mbps = Annotated[int | None, typer.Option(min=1, help="Line rate in Mbit/s (default: the file's PDDLink).")]
-Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig.")]
-Kubeconfig = Annotated[str | None, typer.Option(help="Kubeconfig file (default: KUBECONFIG, ~/.kube/config).")]
-Rtt = Annotated[int | None, typer.Option(min=0, help="Round trip in ms (default: the file's PDDLink).")]
+from pdd.cli.bench_commands import register as register_bench
+from pdd.cli.options import SAMPLE, Context, Json, Kubeconfig, Mbps, Rtt
 
 
 def register(app: typer.Typer) -> None:
@@ -22,6 +17,7 @@ def register(app: typer.Typer) -> None:
     app.command("up")(up)
     app.command("status")(status)
     app.command("doctor")(doctor)
+    register_bench(app)
 
 
 def demo(
@@ -35,8 +31,9 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Keep all running afterwards, until Ctrl-C.")] = False,
     port: Annotated[int | None, typer.Option(help="Port of the router (default: any free one).")] = None,
 ) -> None:
-    """Both clusters on this machine, an emulated line between them, and one long prompt.
+    """Run both clusters on this machine and show a long prompt.
 
+    \b
     Example: pdd demo --once --json --mbps 100 --rtt-ms 20
 
     Shows the stream with each token's producer, then PDD beside a naive run: first token, second token, bytes on the
@@ -68,8 +65,11 @@ def up(
     rtt_ms: Rtt = None,
     json: Json = False,
 ) -> None:
-    """Run a PDDDeployment as processes of this machine until Ctrl-C; prints the URL and a curl line.
+    """Run a deployment on this machine until Ctrl-C.
 
+    Prints the URL and a curl line.
+
+    \b
     Example: pdd up crds/samples/demo.yaml --port 9000
     """
     from pdd.cli.console import Console
@@ -87,8 +87,11 @@ def status(
     wait: Annotated[float, typer.Option(min=0, help="Wait so many seconds until Ready; 124 if not.")] = 0,
     json: Json = False,
 ) -> None:
-    """How a deployment is doing: verdict, roles, line, and what is wrong. Cluster A's kubeconfig is enough.
+    """Show how a deployment is doing, problems last.
 
+    Cluster A's kubeconfig is enough: B's side comes from the status, with its age.
+
+    \b
     Example: pdd status tiny -n default --wait 120
     """
     from pdd.cli import status as run
@@ -115,8 +118,11 @@ def doctor(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show problems only.")] = False,
     json: Json = False,
 ) -> None:
-    """Is this machine fit to run PDD, and, with --context, is that cluster? Each problem comes with its fix.
+    """Check this machine, and with --context a cluster.
 
+    Each problem comes with its reason and its fix. Exit code 1 if a check failed; warnings do not count.
+
+    \b
     Example: pdd doctor --only local --json
     """
     from pdd.cli import doctor as run
