@@ -68,7 +68,10 @@ def main(argv: Sequence[str]) -> int:
         ("endpoint", "B's end of the line, beside one engine"),
         ("init-redirect", "send the pod's connections to A to the endpoint (iptables), then exit"),
     ):
-        commands.add_parser(name, help=text).add_argument("--config", required=True, help="JSON file")
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--config", required=True, help="JSON file")
+        if name == "endpoint":
+            command.add_argument("--name", default="", help="in place of the file's name: pods of one set share the file")
     line = commands.add_parser("emulate-line", help="a WAN in user space: delays and paces TCP connections")
     line.add_argument("--listen", required=True, metavar="HOST:PORT", help="where B dials in")
     line.add_argument("--to", required=True, metavar="HOST:PORT", help="where A listens")
@@ -85,7 +88,8 @@ def main(argv: Sequence[str]) -> int:
         if args.command == "endpoint":
             from pdd.link.endpoint import Endpoint
 
-            return run(Endpoint(load_config(EndpointConfig, args.config)))
+            config = load_config(EndpointConfig, args.config)
+            return run(Endpoint(config.model_copy(update={"name": args.name}) if args.name else config))
         if args.command == "init-redirect":
             from pdd.link.redirect import apply_rules
 
