@@ -245,7 +245,7 @@ class Conductor:
             services.metrics.index_dropped.inc(dropped)
 
     def _expect(self, command: StartCall, engine: Engine) -> None:
-        """An engine computes at least one token, so a full block at the very end is never found: that is no eviction."""
+        """An engine computes at least one token, so a full last block is never found: that is no eviction."""
         limit = (len(self._ask.prompt) + command.output_tokens - 1) // self._services.config.kv.block_size
         hashes = self._hashes(command.output_tokens)[:limit]
         self._expected[command.leg] = self._services.fleet.index.expect(engine.id, hashes)

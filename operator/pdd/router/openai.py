@@ -18,10 +18,10 @@ DEFAULT_COMPLETION_TOKENS = 16
 """What OpenAI's completions give when max_tokens is left out; chat goes on to the end of the context."""
 MAX_STOPS = 16
 MAX_STOP_CHARS = 1024
-_PLAIN = frozenset(
-    "model prompt messages max_tokens max_completion_tokens min_tokens temperature top_p top_k seed stop stop_token_ids "
-    "ignore_eos include_stop_str_in_output stream stream_options return_token_ids add_generation_prompt".split()
-)
+_LENGTH = frozenset({"max_tokens", "max_completion_tokens", "min_tokens", "ignore_eos", "stop", "stop_token_ids"})
+_SAMPLING = frozenset({"temperature", "top_p", "top_k", "seed"})
+_SHAPE = frozenset({"stream", "stream_options", "return_token_ids", "include_stop_str_in_output"})
+_PLAIN = frozenset({"model", "prompt", "messages", "add_generation_prompt"}) | _LENGTH | _SAMPLING | _SHAPE
 
 
 class BadRequest(PDDError):

@@ -15,7 +15,7 @@ class EngineCall:
     """One call, in token ids.
 
     prompt: JSON of the ids without the brackets (`1,2,3`), made once a request and used by every call.
-    extra_ids: ids after them (ledger). max_tokens, min_tokens: of this call. wants_handle: a P call that exports its KV.
+    extra_ids: ids after them (ledger). max_tokens, min_tokens: of this call. wants_handle: P is to export its KV.
     handle: pull the KV of (a prefix of) the prompt with it. sampling: fields of the body, verbatim.
     """
 
