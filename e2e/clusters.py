@@ -30,6 +30,9 @@ from e2e.shell import CommandFailed, say, wait_for
 from e2e.wan.client import Wan, WanError, start_ticks
 from e2e.wan.line import LineSettings
 
+# The WAN outlives the process that starts it; until then somebody must hold it, or Python warns of a forgotten child.
+_children: list[subprocess.Popen[bytes]] = []
+
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
@@ -137,6 +140,7 @@ def _wan(a: ClusterRef, b: ClusterRef, settings: LineSettings, state: dict[str, 
         process = subprocess.Popen(
             words, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=paths.REPOSITORY, start_new_session=True
         )
+    _children.append(process)
     ticks = start_ticks(process.pid)
     wan = Wan(control, process.pid, ticks or 0)
     state["wan"] = {"pid": process.pid, "ticks": ticks, "ends": ends, "loss": bool(settings.loss)}
