@@ -42,7 +42,7 @@ class DemoOptions:
     once: bool = False
     as_json: bool = False
     keep: bool = False
-    port: int | None = None
+    port: int = 0
 
 
 def fit_output_tokens(prompt_tokens: int, bytes_per_token: int, rate_mbps: int) -> int:

@@ -29,7 +29,7 @@ def demo(
     mbps: Mbps = None,
     rtt_ms: Rtt = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep all running afterwards, until Ctrl-C.")] = False,
-    port: Annotated[int | None, typer.Option(help="Port of the router (default: any free one).")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the router; 0: any free one.")] = 0,
 ) -> None:
     """Run both clusters on this machine and show a long prompt.
 
@@ -60,7 +60,9 @@ def demo(
 def up(
     file: Annotated[Path, typer.Argument(help="YAML with a PDDDeployment and its PDDLink.")] = SAMPLE,
     name: Annotated[str, typer.Option(help="Which PDDDeployment, if the file holds several.")] = "",
-    port: Annotated[int, typer.Option(help="Port of the router; if taken, the next free one.")] = 8080,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the router; if taken, the next free one; 0: any free one.")
+    ] = 8080,
     mbps: Mbps = None,
     rtt_ms: Rtt = None,
     json: Json = False,

@@ -36,7 +36,7 @@ async def _up(spec: LocalSpec, console: Console, port: int, as_json: bool) -> in
     console.say(f"{spec.deployment.name}: starting as processes of this machine")
     async with running_stack(spec, router_port=port, progress=progress) as stack:
         plan = stack.plan
-        if not plan.router_url.endswith(f":{port}"):
+        if port and not plan.router_url.endswith(f":{port}"):
             console.say(f"  port {port} is taken, the router listens at {plan.router_url}", "yellow")
         model = served_names(spec.deployment.spec.model)[0]
         if as_json:

@@ -56,20 +56,20 @@ class Stack:
 async def running_stack(
     spec: LocalSpec,
     *,
-    router_port: int | None = None,
+    router_port: int = 0,
     progress: Progress = lambda what, seconds: None,
     clock: Clock = monotonic_s,
 ) -> AsyncIterator[Stack]:
     """Start everything, wait until the router serves through the whole path, and end everything on the way out.
 
-    router_port: None takes any free one; a taken one is passed over for the next.
+    router_port: 0 takes any free one; a taken one is passed over for the next.
     Raises ChildFailed or TimedOut with the cause. After a failure of a process the logs stay, and the error says where.
     """
     remove_stale_folders()
     folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-"))
     keep_logs = False
     try:
-        port = next_free_port(router_port) if router_port is not None else free_ports(1)[0]
+        port = next_free_port(router_port) if router_port else free_ports(1)[0]
         plan = plan_stack(spec, router_port=port, ports=free_ports(count_ports(spec), taken=[port]), folder=folder)
         write_files(plan, folder)
         logs = folder / "logs"
