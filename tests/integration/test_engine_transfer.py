@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 import socket
 import struct
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
+from tests.integration.engine_process import EngineProcess, completion_body, free_port, wait_for
+from tests.integration.engine_relay import Relay
 
 from pdd.engine.reference import model_info, wire
 from pdd.engine.reference.wire import Ask, Kind
-from tests.integration.engine_process import EngineProcess, completion_body, free_port, wait_for
 
 LEASE_S = 3.0
 
@@ -198,16 +198,18 @@ def test_damaged_bytes_are_noticed_and_recomputed_if_told_so(
     prefill: EngineProcess, decode: EngineProcess, folder: Path
 ) -> None:
     prompt = prompt_of(11, 200)
-    fail = decode.post(
-        "/v1/completions", completion_body(prompt, max_tokens=2, kv_transfer_params=_through_damage(prefill, prompt))
-    )
+    handle = prefill.prefill(prompt)
+    with Relay(handle["remote_port"], flip_at=300_000) as relay:
+        damaged = {**handle, "remote_port": relay.port}
+        fail = decode.post("/v1/completions", completion_body(prompt, max_tokens=2, kv_transfer_params=damaged))
     assert fail.status_code == 500
     assert "checksum" in fail.json()["error"]["message"]
     careful = EngineProcess("main-decode", folder, "--kv-load-failure-policy", "recompute")
     try:
-        body = careful.complete(
-            prompt, max_tokens=20, ignore_eos=True, kv_transfer_params=_through_damage(prefill, prompt)
-        )
+        handle = prefill.prefill(prompt)
+        with Relay(handle["remote_port"], flip_at=300_000) as relay:
+            damaged = {**handle, "remote_port": relay.port}
+            body = careful.complete(prompt, max_tokens=20, ignore_eos=True, kv_transfer_params=damaged)
         assert body["choices"][0]["token_ids"] == prefill.ids(prompt, 20)
         split = body["usage"]["prompt_tokens_details"]["pdd"]
         assert 0 < split["remote_tokens"] < 200
@@ -219,26 +221,25 @@ def test_damaged_bytes_are_noticed_and_recomputed_if_told_so(
 def test_a_client_that_hangs_up_while_kv_is_read_frees_both_ends(prefill: EngineProcess, decode: EngineProcess) -> None:
     prompt = prompt_of(12, 3000)
     handle = prefill.prefill(prompt)
-    port, open_gate = _start_relay(handle["remote_port"], hold=True)
-    body = completion_body(prompt, max_tokens=50, kv_transfer_params={**handle, "remote_port": port}, stream=True)
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{decode.url}/v1/completions", json=body, timeout=0.5)
-    decode.wait_until_free(5)
-    open_gate.set()
-    prefill.wait_until_free(LEASE_S)
+    with Relay(handle["remote_port"], hold=True) as relay:
+        params = {**handle, "remote_port": relay.port}
+        body = completion_body(prompt, max_tokens=50, kv_transfer_params=params, stream=True)
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{decode.url}/v1/completions", json=body, timeout=0.5)
+        wait_for(lambda: decode.state()["free_blocks"] == decode.state()["total_blocks"], 5)
+        prefill.wait_until_free(LEASE_S / 2)
 
 
 def test_the_reader_goes_through_a_connect_proxy(prefill: EngineProcess, folder: Path) -> None:
     prompt = prompt_of(13, 150)
-    targets: list[str] = []
-    proxy = _start_connect_proxy(targets)
-    engine = EngineProcess("main-decode", folder, "--kv-proxy", f"http://127.0.0.1:{proxy}")
-    try:
-        handle = prefill.prefill(prompt)
-        assert engine.ids(prompt, 10, kv_transfer_params=handle) == prefill.ids(prompt, 10)
-        assert set(targets) == {f"127.0.0.1:{handle['remote_port']}"}
-    finally:
-        assert engine.stop() == 0
+    with Relay() as proxy:
+        engine = EngineProcess("main-decode", folder, "--kv-proxy", f"http://127.0.0.1:{proxy.port}")
+        try:
+            handle = prefill.prefill(prompt)
+            assert engine.ids(prompt, 10, kv_transfer_params=handle) == prefill.ids(prompt, 10)
+            assert set(proxy.targets) == {f"127.0.0.1:{handle['remote_port']}"}
+        finally:
+            assert engine.stop() == 0
 
 
 def test_a_queued_reader_keeps_its_lease_alive(prefill: EngineProcess, folder: Path) -> None:
@@ -270,71 +271,3 @@ def _ask(port: int, ask: Ask) -> tuple[Kind, str]:
         kind, size = wire.decode_head(connection.recv(wire.HEAD_BYTES, socket.MSG_WAITALL), 1 << 20)
         body = connection.recv(size, socket.MSG_WAITALL)
         return kind, wire.decode_error(body) if kind is Kind.ERROR else ""
-
-
-def _through_damage(prefill: EngineProcess, prompt: list[int]) -> dict[str, object]:
-    """A handle whose bytes pass through a relay that flips one bit in the middle."""
-    handle = prefill.prefill(prompt)
-    port, _ = _start_relay(handle["remote_port"], flip_at=300_000)
-    return {**handle, "remote_port": port}
-
-
-def _start_relay(target: int, *, flip_at: int = -1, hold: bool = False) -> tuple[int, threading.Event]:
-    """A TCP relay. It flips a bit of the answer at `flip_at`, or with `hold` forwards none of it until the event is set."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    gate = threading.Event()
-    if not hold:
-        gate.set()
-
-    def serve() -> None:
-        while True:
-            near, _ = listener.accept()
-            far = socket.create_connection(("127.0.0.1", target))
-            threading.Thread(target=_pipe, args=(near, far), daemon=True).start()
-            threading.Thread(target=_pipe, args=(far, near, flip_at, gate), daemon=True).start()
-
-    threading.Thread(target=serve, daemon=True).start()
-    return int(listener.getsockname()[1]), gate
-
-
-def _pipe(source: socket.socket, sink: socket.socket, flip_at: int = -1, gate: threading.Event | None = None) -> None:
-    seen = 0
-    try:
-        while data := source.recv(65536):
-            if gate is not None:
-                gate.wait(30)
-            if seen <= flip_at < seen + len(data):
-                damaged = bytearray(data)
-                damaged[flip_at - seen] ^= 0x10
-                data = bytes(damaged)
-            seen += len(data)
-            sink.sendall(data)
-    except OSError:
-        pass
-    finally:
-        for end in (source, sink):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-
-def _start_connect_proxy(targets: list[str]) -> int:
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        while True:
-            near, _ = listener.accept()
-            head = b""
-            while not head.endswith(b"\r\n\r\n"):
-                head += near.recv(1)
-            target = head.split()[1].decode()
-            targets.append(target)
-            host, port = target.rsplit(":", 1)
-            far = socket.create_connection((host, int(port)))
-            near.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            threading.Thread(target=_pipe, args=(near, far), daemon=True).start()
-            threading.Thread(target=_pipe, args=(far, near), daemon=True).start()
-
-    threading.Thread(target=serve, daemon=True).start()
-    return int(listener.getsockname()[1])

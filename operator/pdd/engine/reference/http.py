@@ -19,7 +19,7 @@ from pdd.engine.reference.flags import Settings
 from pdd.engine.reference.kv_client import Puller
 from pdd.engine.reference.kv_server import KVServer
 from pdd.engine.reference.metrics import Gauges, render_metrics
-from pdd.engine.reference.parse import BadRequest, Bounds, Completion, check_model, parse_completion, parse_prompt
+from pdd.engine.reference.parse import BadRequest, Bounds, Completion, check_ids, check_model, parse_completion
 from pdd.engine.reference.replies import (
     Head,
     Identity,
@@ -301,9 +301,8 @@ class App:
         if not isinstance(body, dict) or not isinstance(body.get("tokens"), list):
             raise BadRequest("tokens", "tokens: must be a list of token ids")
         check_model(body, self._parts.settings.served_model_names)
-        if body["tokens"]:
-            parse_prompt(body["tokens"], self._tokenizer.vocab_size, self._tokenizer)
-        await asgi.send_json(send, 200, {"prompt": self._tokenizer.decode(body["tokens"])})
+        ids = check_ids("tokens", body["tokens"], self._tokenizer.vocab_size)
+        await asgi.send_json(send, 200, {"prompt": self._tokenizer.decode(ids)})
 
 
 async def _watch(receive: Receive, news: asyncio.Queue[Output | None]) -> None:

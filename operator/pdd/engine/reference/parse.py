@@ -137,10 +137,15 @@ def parse_prompt(prompt: object, vocab_size: int, tokenizer: ByteTokenizer) -> t
         prompt = tokenizer.encode(prompt)
     if not isinstance(prompt, list) or not prompt:
         raise BadRequest("prompt", "prompt: must be a string or a list of token ids, one prompt, not empty")
-    for index, token in enumerate(prompt):
+    return check_ids("prompt", prompt, vocab_size)
+
+
+def check_ids(field: str, ids: list[object], vocab_size: int) -> tuple[int, ...]:
+    """Raises BadRequest that names the first id which is none."""
+    for index, token in enumerate(ids):
         if type(token) is not int or not 0 <= token < vocab_size:
-            raise BadRequest("prompt", f"prompt[{index}]: {token!r}: must be a token id from 0 to {vocab_size - 1}")
-    return tuple(prompt)
+            raise BadRequest(field, f"{field}[{index}]: {token!r}: must be a token id from 0 to {vocab_size - 1}")
+    return tuple(ids)  # type: ignore[arg-type]  # each is an int: just checked
 
 
 def parse_transfer(params: object) -> tuple[bool, RemoteHandle | None]:
