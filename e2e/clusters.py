@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
+import os
 import subprocess
 import sys
 import time
@@ -61,6 +62,8 @@ class Line:
 
 def up(line: Line | None = None) -> Clusters:
     """Makes both clusters and the WAN, or finds them. Raises NoEngine, CommandFailed, WanError."""
+    if os.geteuid() != 0:
+        raise engine.NoEngine("the WAN between the nodes enters their network namespaces, which needs root")
     with _lock():
         state = _read()
         started = engine.ensure()

@@ -5,7 +5,7 @@ usage: python images/build.py [operator router link engine] [--tag dev] [--base 
 
 The base is a Debian root made by debootstrap, so that no image registry is needed; --base (or BASE_IMAGE) takes
 another, such as python:3.11-slim. Dependencies are fetched on this machine as wheels, once for each set of
-requirements, and make an early layer; the project's own wheel is the last, so that a change of code costs seconds.
+requirements, and make an early layer; the project's own code is the last, so that a change of it costs seconds.
 """
 
 from __future__ import annotations
@@ -72,33 +72,41 @@ def _base() -> str:
 
 
 def _app(folder: Path) -> Path:
-    """The project's wheel, unpacked, with bytecode: the same bytes for the same sources, so that layers are re-used."""
-    # setuptools leaves a build folder behind that remembers deleted files: build from a copy.
-    source = folder / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        if (paths.REPOSITORY / name).exists():
-            shutil.copy2(paths.REPOSITORY / name, source / name)
-        elif name == "README.md":
-            (source / name).write_text("")
-    shutil.copytree(
-        paths.REPOSITORY / "operator" / "pdd", source / "operator" / "pdd", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    out = folder / "wheel"
-    words = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(out), str(source)]
-    env = {"SOURCE_DATE_EPOCH": "315532800"}
-    try:
-        run(*words, "--no-build-isolation", timeout_s=180, env=env)
-    except CommandFailed:
-        run(*words, timeout_s=300, env=env)  # this interpreter lacks a new enough setuptools: pip fetches one
+    """The installed package: sources, bytecode, metadata. The same bytes for the same sources: layers are re-used."""
     app = folder / "app"
-    with zipfile.ZipFile(next(out.glob("*.whl"))) as wheel:
-        wheel.extractall(app)
+    shutil.copytree(paths.REPOSITORY / "operator" / "pdd", app / "pdd", ignore=shutil.ignore_patterns("__pycache__"))
+    metadata = _metadata()
+    shutil.copytree(metadata, app / metadata.name)
     if sys.version_info[:2] == PYTHON:
         # Bytecode that never looks at the sources' times: those differ from build to build.
         flags = ["-q", "--invalidation-mode", "unchecked-hash", "-s", str(app), "-p", "/opt/pdd/app"]
         run(sys.executable, "-m", "compileall", *flags, app, timeout_s=120)
     return app
+
+
+def _metadata() -> Path:
+    """The project's *.dist-info folder (version, entry points), made by its build backend once for each pyproject.toml.
+
+    A whole wheel for each change of code would cost more than all the rest of the build.
+    """
+    kept = paths.cache() / "wheels" / f"metadata-{paths.content_hash(paths.REPOSITORY / 'pyproject.toml')}"
+    if not kept.exists():
+        with tempfile.TemporaryDirectory(dir=paths.cache()) as name:
+            source = Path(name) / "source"
+            (source / "operator" / "pdd").mkdir(parents=True)
+            (source / "operator" / "pdd" / "__init__.py").touch()
+            for text in ("README.md", "LICENSE"):
+                (source / text).touch()
+            shutil.copy2(paths.REPOSITORY / "pyproject.toml", source)
+            run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", name, source, timeout_s=300)
+            out = Path(name) / "metadata"
+            with zipfile.ZipFile(next(Path(name).glob("*.whl"))) as wheel:
+                wheel.extractall(out, [item for item in wheel.namelist() if ".dist-info/" in item])
+            for record in out.glob("*.dist-info/RECORD"):
+                record.unlink()  # lists the empty package's files
+            kept.parent.mkdir(exist_ok=True)
+            out.rename(kept)
+    return next(kept.glob("*.dist-info"))
 
 
 def _wheels(part: str) -> Path:

@@ -35,7 +35,9 @@ def ensure() -> str:
         key = paths.content_hash(*_sources())
         built = f"pdd/kind-node:{key}"
         saved = paths.cache() / f"node-{key}.tar"
-        if _in_engine(built) and _has_tools():
+        if _in_engine(built):
+            if not _has_tools():
+                _programs("tools")
             return built
         if os.environ.get("PDD_PULL") != "0" and _in_engine(PULLED):
             _programs("tools")
