@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pdd.common.clock import Clock
-from pdd.engine.reference.blocks import BlockManager, Match, chain_digest, chain_digests
 from pdd.engine.reference.counters import Counters
 from pdd.engine.reference.kvstore import KVStore
 from pdd.engine.reference.leases import LeaseTable
 from pdd.engine.reference.model import Model, Segment
+from pdd.engine.reference.residency import Refusal, Residency
 from pdd.engine.reference.sampling import choose
 from pdd.engine.reference.sequence import (
     BlockRange,
@@ -83,7 +83,8 @@ class EngineCore:
     ) -> None:
         self.model = model
         self.store = store
-        self.blocks = BlockManager(store.num_blocks, store.block_size, bytes.fromhex(model.weights.fingerprint))
+        self.residency = Residency(store, bytes.fromhex(model.weights.fingerprint))
+        self.blocks = self.residency.blocks
         self.leases = leases
         self.limits = limits
         self.counters = Counters()
@@ -94,8 +95,6 @@ class EngineCore:
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
         self._loading: dict[str, Sequence] = {}
-        self._pending: dict[bytes, str] = {}
-        """Whole blocks that a request is about to hold: another that wants them waits, so that work is done once."""
         self._news: list[tuple[Sink, Output]] = []
 
     # -- requests ---------------------------------------------------------------------------------------------------
@@ -173,7 +172,7 @@ class EngineCore:
         row = 0
         for (sequence, count), segment in zip(plan, segments, strict=True):
             sequence.computed += count
-            self._register_whole(sequence)
+            self.residency.register_whole(sequence)
             if segment.want_logits:
                 token = choose(logits[row], sequence.request.sampling, len(sequence.tokens))
                 row += 1
@@ -194,11 +193,7 @@ class EngineCore:
 
     def _make_room(self, sequence: Sequence) -> bool:
         """A block for the next token; if there is none the youngest running request gives way. False: this one did."""
-        while sequence.computed == len(sequence.blocks) * self.store.block_size:
-            block = self.blocks.allocate(1)
-            if block is not None:
-                sequence.add_blocks(block)
-                return True
+        while not self.residency.grow(sequence):
             victim = max(self._running, key=lambda s: s.arrival)
             self._preempt(victim)
             if victim is sequence:
@@ -209,7 +204,7 @@ class EngineCore:
         """Back to the queue with all its tokens; what it computed stays cached as long as nobody needs the room."""
         self.counters.preemptions += 1
         self._running.remove(sequence)
-        self._give_back(sequence)
+        self.residency.leave(sequence)
         sequence.status = Status.WAITING
         self._waiting.append(sequence)
         self._waiting.sort(key=lambda s: s.arrival)
@@ -217,56 +212,17 @@ class EngineCore:
     # -- admission --------------------------------------------------------------------------------------------------
 
     def _admit(self) -> None:
+        """Take in waiting requests in order. One that waits for another's work lets those behind it pass."""
         for sequence in list(self._waiting):
             if len(self._running) + len(self._loading) >= self.limits.max_num_seqs:
                 return
-            fits = self._try_admit(sequence)
-            if fits is False:
+            cached = self.residency.settle(sequence, reserve=len(self._running))
+            sequence.deferred = cached is Refusal.DEFERRED
+            if cached is Refusal.NO_ROOM:
                 return
-
-    def _try_admit(self, sequence: Sequence) -> bool | None:
-        """True: admitted. None: another request is about to hold its next block. False: no room; keep the order."""
-        size = self.store.block_size
-        tokens = sequence.tokens
-        whole = len(tokens) // size
-        if len(sequence.digests) < whole:
-            sequence.digests = chain_digests(self.blocks.root, tokens, size)
-        match = self.blocks.match(tokens, sequence.digests)
-        held = len(match.blocks)
-        sequence.deferred = held < whole and sequence.digests[held] in self._pending
-        if sequence.deferred:
-            return None
-        self.blocks.retain(match.blocks)
-        cached = held * size
-        needed = -(-len(tokens) // size) - held
-        fresh = self._allocate_with_tail(needed, match)
-        if fresh is None:
-            fresh = self._allocate(needed)
-        elif match.tail >= 0:
-            cached += match.tail_tokens
-        if fresh is None:
-            self.blocks.release(match.blocks)
-            return False
-        sequence.add_blocks([*match.blocks, *fresh])
-        sequence.registered = held
-        self._waiting.remove(sequence)
-        self._start(sequence, cached)
-        return True
-
-    def _allocate(self, needed: int) -> list[int] | None:
-        """Blocks for a prompt, if each running request could then still take one more."""
-        return self.blocks.allocate(needed) if needed + len(self._running) <= self.blocks.free_blocks else None
-
-    def _allocate_with_tail(self, needed: int, match: Match) -> list[int] | None:
-        """The same, the matched part of a cached block copied into the first. That block counts as taken meanwhile."""
-        if match.tail < 0:
-            return self._allocate(needed)
-        self.blocks.retain([match.tail])
-        fresh = self._allocate(needed)
-        if fresh is not None:
-            self.store.copy_tokens(match.tail, fresh[0], match.tail_tokens)
-        self.blocks.release([match.tail])
-        return fresh
+            if not isinstance(cached, Refusal):
+                self._waiting.remove(sequence)
+                self._start(sequence, cached)
 
     def _start(self, sequence: Sequence, cached: int) -> None:
         request, length = sequence.request, len(sequence.tokens)
@@ -284,13 +240,11 @@ class EngineCore:
             spent = remote * self.model.config.bytes_per_token
             sequence.usage = Usage(cached, remote, spent, sequence.prompt_len - cached - remote)
             self.counters.admitted(sequence.usage, sequence.prompt_len, sequence.admitted_s - sequence.arrived_s)
-        for digest in sequence.digests[sequence.registered :]:
-            self._pending[digest] = request.request_id
         if remote and handle is not None:
             sequence.status = Status.LOADING
             sequence.computed = cached
             self._loading[request.request_id] = sequence
-            self._loads.start(request.request_id, handle, self._ranges(sequence, cached, cached + remote))
+            self._loads.start(request.request_id, handle, self.residency.ranges(sequence, cached, cached + remote))
         else:
             sequence.status = Status.RUNNING
             sequence.computed = cached
@@ -300,13 +254,6 @@ class EngineCore:
         self._running.append(sequence)
         self._running.sort(key=lambda s: s.arrival)
 
-    def _ranges(self, sequence: Sequence, low: int, high: int) -> tuple[BlockRange, ...]:
-        size = self.store.block_size
-        return tuple(
-            BlockRange(i, max(low - i * size, 0), min(high - i * size, size), sequence.blocks[i])
-            for i in range(low // size, -(-high // size))
-        )
-
     def finish_load(self, request_id: str, landed_tokens: int, error: str | None) -> None:
         """The reading for this request is over: `landed_tokens` leading tokens of what was asked are here, checked."""
         sequence = self._loading.pop(request_id, None)
@@ -314,10 +261,10 @@ class EngineCore:
             return
         landed_bytes = landed_tokens * self.model.config.bytes_per_token
         sequence.computed += landed_tokens
-        self._register_whole(sequence)
+        self.residency.register_whole(sequence)
         sequence.remote_done = True
         if sequence.status is Status.FINISHED:
-            self._give_back(sequence)
+            self.residency.leave(sequence)
         elif error is None or self.limits.recompute_on_load_failure:
             if error is not None:
                 _log.warning("reading KV failed; computing it here", extra={"fields": {"id": request_id, "why": error}})
@@ -371,39 +318,8 @@ class EngineCore:
             lease = Lease(sequence.request.request_id, tuple(sequence.blocks[:covering]), sequence.computed)
             self.blocks.retain(lease.blocks)
             self.leases.grant(lease, self._clock())
-        self._give_back(sequence)
+        self.residency.leave(sequence)
         return lease
-
-    def _register_whole(self, sequence: Sequence) -> None:
-        """Offer the blocks that have become whole to the prefix cache."""
-        size = self.store.block_size
-        while (sequence.registered + 1) * size <= sequence.computed:
-            index = sequence.registered
-            parent = sequence.digests[index - 1] if index else self.blocks.root
-            tokens = sequence.tokens[index * size : (index + 1) * size]
-            if index == len(sequence.digests):
-                sequence.digests.append(chain_digest(parent, tokens))
-            self.blocks.register(sequence.blocks[index], parent, tokens)
-            self._drop_pending(sequence, index)
-            sequence.registered += 1
-
-    def _drop_pending(self, sequence: Sequence, index: int) -> None:
-        if self._pending.get(sequence.digests[index]) == sequence.request.request_id:
-            del self._pending[sequence.digests[index]]
-
-    def _give_back(self, sequence: Sequence) -> None:
-        """Cache the partial last block, then drop all references."""
-        size = self.store.block_size
-        for index in range(sequence.registered, len(sequence.digests)):
-            self._drop_pending(sequence, index)
-        whole, rest = divmod(sequence.computed, size)
-        if rest and sequence.blocks and whole == sequence.registered:
-            parent = sequence.digests[whole - 1] if whole else self.blocks.root
-            self.blocks.register(sequence.blocks[whole], parent, sequence.tokens[whole * size : sequence.computed])
-        self.blocks.release(sequence.blocks)
-        sequence.blocks = []
-        sequence.add_blocks([])
-        sequence.computed = sequence.registered = 0
 
 
 def _landed_usage(sequence: Sequence, landed_tokens: int, landed_bytes: int) -> Usage:

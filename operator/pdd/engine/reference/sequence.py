@@ -131,3 +131,9 @@ class Sequence:
     def add_blocks(self, blocks: list[int]) -> None:
         self.blocks.extend(blocks)
         self.table = np.array(self.blocks, dtype=np.int64)
+
+    def drop_blocks(self) -> None:
+        """Forget the blocks and what was computed in them."""
+        self.blocks = []
+        self.table = np.empty(0, dtype=np.int64)
+        self.computed = self.registered = 0
