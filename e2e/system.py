@@ -163,6 +163,13 @@ class System:
             return []
         return [member for member in found if member["deployment"] == NAME and member["namespace"] == NAMESPACE]
 
+    def bulk_bytes(self) -> int:
+        """Bytes of KV that the gateway has sent to the MDs: TCP payload of the engines' connections, each byte once."""
+        members = self.members()
+        if not members:
+            raise CommandFailed("the gateway names no member: nothing counts the line's bytes")
+        return sum(int(member["bulk_bytes_total"]) for member in members)
+
     def line_port(self) -> int:
         """The node port of A that B's endpoints dial."""
         service = self.get("service", f"{LINK}-gateway-line")
