@@ -78,6 +78,21 @@ def check_link(deployment: PDDDeployment, link: PDDLink | None) -> tuple[Finding
     )
 
 
+def check_link_spec(link: PDDLink) -> tuple[Finding, ...]:
+    """The transport is built."""
+    if link.spec.transport is Transport.GATEWAY:
+        return ()
+    return (
+        Finding(
+            Reason.TRANSPORT_NOT_BUILT,
+            "spec.transport",
+            link.spec.transport.value,
+            "this version cannot set up engines that reach each other without the gateway yet",
+            "use Gateway",
+        ),
+    )
+
+
 def check_engine(deployment: PDDDeployment, link: PDDLink | None) -> tuple[Finding, ...]:
     """The engine type is built, and can be joined to the link as the link asks."""
     type_ = deployment.spec.engine.type

@@ -189,17 +189,23 @@ class RoleSpec(Model):
 
 
 class ScaleUp(Model):
+    """How engines are added."""
+
     stabilization_s: int = Field(default=0, ge=0, le=3600, description="wait that long before adding")
     max_step: int = Field(default=4, ge=1, le=1024, description="engines added at once, at most")
 
 
 class ScaleDown(Model):
+    """How engines are removed; only such that have drained."""
+
     stabilization_s: int = Field(default=300, ge=0, le=86400, description="highest need of this window is kept")
     max_step: int = Field(default=1, ge=1, le=1024, description="engines removed at once, at most")
     drain_timeout_s: int = Field(default=600, ge=0, le=86400, description="an engine with sessions is kept this long")
 
 
 class ScalingBehavior(Model):
+    """How fast the number of engines follows the need."""
+
     scale_up: ScaleUp = ScaleUp()
     scale_down: ScaleDown = ScaleDown()
 
@@ -217,6 +223,8 @@ class RelayAutoscaling(Model):
 
 
 class RelayRoleSpec(RoleSpec):
+    """Relay decode: as any role, and it may be scaled."""
+
     autoscaling: RelayAutoscaling | None = Field(default=None, description="none: `replicas` is fixed")
 
 
@@ -229,6 +237,8 @@ class Roles(Model):
 
 
 class AbnormalPolicy(StrEnum):
+    """RelayToEnd: the rule applies. Normal: such requests go like all others."""
+
     RELAY_TO_END = "RelayToEnd"
     NORMAL = "Normal"
 
@@ -255,18 +265,24 @@ class RouterLimitsSpec(Model):
 
 
 class ServiceType(StrEnum):
+    """Type of a Kubernetes Service."""
+
     CLUSTER_IP = "ClusterIP"
     NODE_PORT = "NodePort"
     LOAD_BALANCER = "LoadBalancer"
 
 
 class RouterService(Model):
+    """The Service in front of the routers."""
+
     type: ServiceType = ServiceType.CLUSTER_IP
     node_port: Port | None = None
     annotations: TextMap = Field(default={})
 
 
 class OverridePolicy(StrEnum):
+    """Whether clients may choose the pipeline."""
+
     FORBID = "Forbid"
     ALLOW = "Allow"
 

@@ -43,6 +43,8 @@ class SecretKeyRef(Model):
 
 
 class EnvSource(Model):
+    """Where the value comes from."""
+
     secret_key_ref: SecretKeyRef
 
 
@@ -68,6 +70,8 @@ class Resources(Model):
 
 
 class PodMetadata(Model):
+    """Labels and annotations that are added."""
+
     labels: TextMap = Field(default={})
     annotations: TextMap = Field(default={})
 

@@ -95,6 +95,8 @@ class BulkLane(Model):
 
 
 class Lanes(Model):
+    """Two lanes on separate connections: the fast one never waits behind the bulk one."""
+
     fast: FastLane = FastLane()
     bulk: BulkLane = BulkLane()
 

@@ -114,6 +114,14 @@ def _only_gateway(field: str) -> Rule:
     )
 
 
+def _replicas_within(replicas: int, autoscaling: Any) -> bool:
+    """An upside-down range is another rule's business."""
+    if autoscaling is None:
+        return True
+    low, high = autoscaling["minReplicas"], autoscaling["maxReplicas"]
+    return bool(low > high or low <= replicas <= high)
+
+
 SOURCES = ("image", "persistentVolumeClaim", "hostPath", "uri")
 
 RULES: tuple[Rule, ...] = (
@@ -199,12 +207,9 @@ RULES: tuple[Rule, ...] = (
         DEPLOYMENT,
         ("spec", "roles", "relayDecode"),
         ".replicas",
-        "!has(self.autoscaling) || self.autoscaling.minReplicas <= self.replicas "
-        "&& self.replicas <= self.autoscaling.maxReplicas",
-        lambda self, _: (
-            "autoscaling" not in self
-            or self["autoscaling"]["minReplicas"] <= self["replicas"] <= self["autoscaling"]["maxReplicas"]
-        ),
+        "!has(self.autoscaling) || self.autoscaling.minReplicas > self.autoscaling.maxReplicas "
+        "|| (self.autoscaling.minReplicas <= self.replicas && self.replicas <= self.autoscaling.maxReplicas)",
+        lambda self, _: _replicas_within(self["replicas"], self.get("autoscaling")),
         "spec.roles.relayDecode.replicas (where scaling starts) must lie within "
         "autoscaling.minReplicas and autoscaling.maxReplicas",
     ),

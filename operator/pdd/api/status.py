@@ -22,6 +22,8 @@ MAX_SCALING_EVENTS = 20
 
 
 class Site(StrEnum):
+    """The two clusters."""
+
     A = "A"
     B = "B"
 
@@ -35,6 +37,8 @@ class Mode(StrEnum):
 
 
 class MemberState(StrEnum):
+    """State of the connection to cluster B, with hysteresis."""
+
     CONNECTING = "Connecting"
     CONNECTED = "Connected"
     SUSPECT = "Suspect"
@@ -89,6 +93,8 @@ class LinkSummary(Model):
 
 
 class RouterStatus(Model):
+    """Routers in cluster A."""
+
     desired: Count = 0
     ready: Count = 0
     updated: Count = 0
@@ -119,6 +125,8 @@ ROLE_LIST = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["ro
 
 
 class PDDDeploymentStatus(Model):
+    """What the operator last saw and decided."""
+
     observed_generation: int = Field(default=0, ge=0)
     conditions: ConditionList = Field(default=())
     mode: Mode = Mode.UNKNOWN
@@ -152,6 +160,8 @@ class LineStatus(Model):
 
 
 class PDDLinkStatus(Model):
+    """What the operator last saw of the line and of cluster B."""
+
     observed_generation: int = Field(default=0, ge=0)
     conditions: ConditionList = Field(default=())
     member: MemberStatus = MemberStatus()

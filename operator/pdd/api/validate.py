@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from pdd.api.base import Model
-from pdd.api.checks import Severity, check_engine, check_link, check_memory
+from pdd.api.checks import Finding, Severity, check_engine, check_link, check_link_spec, check_memory
 from pdd.api.conditions import Reason
 from pdd.api.rules import rules_of
 from pdd.api.schema_walk import known_keys
@@ -178,17 +178,19 @@ def _validate_together(objects: Sequence[tuple[Document, Resource]]) -> Iterator
         if key in seen:
             report.add(("metadata", "name"), resource.name, "is given to two objects of this kind", "rename one")
         seen.add(key)
+        findings: list[Finding] = []
+        if isinstance(resource, PDDLink):
+            findings += check_link_spec(resource)
         if isinstance(resource, PDDDeployment):
             link = links.get(resource.link_key)
             # A link that stands in no file may well exist in the cluster: no finding.
-            findings = [*(check_link(resource, link) if link else ()), *check_engine(resource, link)]
-            for finding in (*findings, *check_memory(resource)):
-                path = tuple(finding.field.split("."))
-                report.problems.append(
-                    report.problem(
-                        path, finding.value, finding.problem, finding.remedy, finding.reason, finding.severity
-                    )
-                )
+            findings += check_link(resource, link) if link else ()
+            findings += (*check_engine(resource, link), *check_memory(resource))
+        for finding in findings:
+            path = tuple(finding.field.split("."))
+            report.problems.append(
+                report.problem(path, finding.value, finding.problem, finding.remedy, finding.reason, finding.severity)
+            )
         yield from report.problems
 
 
