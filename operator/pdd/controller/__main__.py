@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
+from typing import Any, cast
 
 import kopf
 
@@ -34,6 +36,8 @@ def main() -> int:
         kopf.run(
             registry=build_registry(access, settings, holder, heartbeat),
             standalone=True,
+            # kopf would ask for the user's name otherwise, and an arbitrary UID in a container has none.
+            identity=cast(Any, f"pdd-operator@{socket.gethostname()}"),
             clusterwide=not settings.namespaces,
             namespaces=settings.namespaces,
         )

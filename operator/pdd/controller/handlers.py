@@ -40,6 +40,8 @@ def build_registry(
     @kopf.on.startup(registry=registry)
     async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
         configure(settings)
+        # Rights in some namespaces only do not include a look at all CRDs and namespaces.
+        settings.scanning.disabled = bool(own.namespaces)
         rt = Runtime(access, own, heartbeat)
         holder["rt"] = rt
         rt.start()

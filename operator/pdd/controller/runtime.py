@@ -105,6 +105,7 @@ class Runtime:
             namespaces=settings.namespaces,
             index_label=OWNER_UID,
             on_change=self._on_object_a,
+            on_synced=self.wake_all,
         )
         self.links: dict[str, LinkState] = {}
         self.seats: dict[str, Seat] = {}
@@ -133,6 +134,10 @@ class Runtime:
     def wake(self, uid: str) -> None:
         if uid in self.seats:
             self.seats[uid].wake.set()
+
+    def wake_all(self) -> None:
+        for seat in self.seats.values():
+            seat.wake.set()
 
     def wake_deployments_of(self, namespace: str, name: str) -> None:
         for obj in self.store.of("PDDDeployment"):

@@ -58,6 +58,7 @@ class ObjectStore:
         on_change: Changed | None = None,
         clock: Clock = monotonic_s,
         on_error: Callable[[PDDError], None] | None = None,
+        on_synced: Callable[[], None] | None = None,
     ) -> None:
         self._client = client
         self._kinds = {(s.resource.kind, ns): _Kind(s) for s in sources for ns in (namespaces or ("",))}
@@ -65,6 +66,7 @@ class ObjectStore:
         self._index: dict[str, set[Ref]] = {}
         self._on_change = on_change
         self._on_error = on_error
+        self._on_synced = on_synced
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -209,7 +211,10 @@ class ObjectStore:
             if old is None or old["metadata"].get("resourceVersion") != item["metadata"].get("resourceVersion"):
                 self._take(state, "ADDED" if old is None else "MODIFIED", item)
         state.version = version
+        was_synced = self.synced
         state.synced.set()
+        if self.synced and not was_synced and self._on_synced is not None:
+            self._on_synced()
 
     def _take(self, state: _Kind, kind_of_event: str, obj: Object) -> None:
         if kind_of_event == "DELETED":
