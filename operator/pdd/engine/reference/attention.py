@@ -8,8 +8,10 @@ at once and the way the keys are cut change no bit.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pdd.engine.reference.config import (
     ATTENTION_SCALE,
@@ -20,6 +22,7 @@ from pdd.engine.reference.config import (
 )
 from pdd.engine.reference.numerics import MASKED, Doubles, Floats, softmax_weights
 
+Mask = NDArray[np.bool_]
 _TILE_SCORES = 1 << 19
 """Scores held at once per head: 2 MiB of float32, about one core's second-level cache."""
 _MAX_TILE_ROWS = 128
@@ -52,26 +55,40 @@ def attend(config: ModelConfig, queries: Floats, first_position: int, context: C
         high = position + rows
         keys = context.keys[low - context.start : high - context.start]
         values = context.values[low - context.start : high - context.start]
-        hidden = _mask(position, rows, low, high, window)
-        _attend_tile(config, queries[row : row + rows], keys, values, hidden, out[row : row + rows])
+        _attend_tile(config, queries[row : row + rows], keys, values, position, window, out[row : row + rows])
         row += rows
     return out
 
 
-def _mask(position: int, rows: int, low: int, high: int, window: int) -> np.ndarray | None:
-    """[rows, 1, high - low] true where a key is later than the query or has left its window; None if nothing is."""
+@lru_cache(maxsize=1024)
+def _later(rows: int) -> Mask:
+    """[rows, 1, rows] true where a key of the tile's own rows is later than the query."""
+    return ~np.tri(rows, dtype=bool)[:, None, :]
+
+
+@lru_cache(maxsize=1024)
+def _outside(rows: int, clipped: int) -> Mask:
+    """[rows, 1, rows] true where one of the first keys has left the query's window.
+
+    clipped is how many positions of the first query's window lie before the sequence's start.
+    """
+    return np.tri(rows, k=-1 - clipped, dtype=bool)[:, None, :]
+
+
+def _hide(scores: Floats, position: int, window: int) -> None:
+    """Mask what queries position .. must not see. scores [heads, rows, group, keys]; the last key is the last query's."""
+    rows = scores.shape[1]
     if rows == 1:
-        return None
-    at = np.arange(position, position + rows)[:, None]
-    key = np.arange(low, high)[None, :]
-    hidden = key > at
+        return
+    np.copyto(scores[..., -rows:], MASKED, where=_later(rows))
     if window:
-        hidden |= key <= at - window
-    return hidden[:, None, :]
+        clipped = max(0, window - 1 - position)
+        if clipped < rows - 1:
+            np.copyto(scores[..., :rows], MASKED, where=_outside(rows, clipped))
 
 
 def _attend_tile(
-    config: ModelConfig, queries: Floats, keys: Floats, values: Floats, hidden: np.ndarray | None, out: Floats
+    config: ModelConfig, queries: Floats, keys: Floats, values: Floats, position: int, window: int, out: Floats
 ) -> None:
     rows, dim, group = queries.shape[0], config.head_dim, config.group
     heads = config.kv_heads
@@ -83,9 +100,7 @@ def _attend_tile(
     for head in range(0, heads, step):
         part = slice(head, head + step)
         scores = np.matmul(q[part], k[part])
-        if hidden is not None:
-            tile = scores.reshape(step, rows, group, scores.shape[-1])
-            np.copyto(tile, MASKED, where=hidden[None])
+        _hide(scores.reshape(step, rows, group, scores.shape[-1]), position, window)
         weights, sums = softmax_weights(scores)
         mixed = _mix(weights, sums, v[part])
         shaped[:, part] = mixed.reshape(step, rows, group, dim).transpose(1, 0, 2, 3)
