@@ -153,12 +153,12 @@ def _convert(node: Json, defs: Json, where: str) -> Json:
         out["properties"] = {key: _convert(value, defs, f"{where}.{key}") for key, value in node["properties"].items()}
         if node.get("required"):
             out["required"] = list(node["required"])
-        default = {} if isinstance(default, dict) and _has_defaults(out) else None
+        default = _defaults(out) if isinstance(default, dict) else None
     elif isinstance(node.get("additionalProperties"), dict):
         out["additionalProperties"] = _convert(node["additionalProperties"], defs, f"{where}.*")
     if "items" in node:
         out["items"] = _convert(node["items"], defs, f"{where}[]")
-    if default is not None and ("properties" in out or default not in ("", [], {})):
+    if default not in (None, "", [], {}):
         out["default"] = default
     return out | extensions
 
@@ -182,9 +182,11 @@ def _resolve(node: Json, defs: Json, where: str) -> Json:
             return node
 
 
-def _has_defaults(schema: Json) -> bool:
-    """Whether an empty object would be filled with something."""
-    return any("default" in child for child in schema["properties"].values()) and not schema.get("required")
+def _defaults(schema: Json) -> Json:
+    """What an empty object becomes; written out, since an API server holds CEL rules against a default as it stands."""
+    if schema.get("required"):
+        return {}
+    return {key: child["default"] for key, child in schema["properties"].items() if "default" in child}
 
 
 def _whole(number: float, where: str) -> int:
