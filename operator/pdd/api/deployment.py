@@ -15,6 +15,7 @@ from pdd.api.config import EngineType, HandoffMode
 from pdd.api.fields import (
     ArgList,
     EnvList,
+    Label,
     Name,
     PodTemplate,
     Port,
@@ -46,8 +47,8 @@ class LinkRef(Model):
     """The PDDLink to use."""
 
     name: Name = Field(description="name of the PDDLink")
-    namespace: str = Field(
-        default="", max_length=63, description="its namespace; empty: the PDDDeployment's own. The link must allow it"
+    namespace: Label | None = Field(
+        default=None, description="its namespace; none: the PDDDeployment's own. The link must allow it"
     )
 
 

@@ -24,7 +24,15 @@ OVER = {"minReplicas": 4, "maxReplicas": 2}
 # What breaks each rule, alone; the part after '|' tells rules of one message prefix apart.
 BREAKS: dict[str, tuple[Json, Json | None]] = {
     "metadata.name": (deployment_object(name="9lives"), None),
-    "spec.linkRef cannot": (deployment_object({"linkRef": {"name": "c"}}), deployment_object()),
+    "spec.linkRef.name cannot": (deployment_object({"linkRef": {"name": "c"}}), deployment_object()),
+    "spec.linkRef.namespace cannot be changed": (
+        deployment_object({"linkRef": {"namespace": "x"}}),
+        deployment_object({"linkRef": {"namespace": "y"}}),
+    ),
+    "spec.linkRef.namespace cannot be added": (
+        deployment_object({"linkRef": {"namespace": "x"}}),
+        deployment_object(),
+    ),
     "spec.engine.type cannot": (
         deployment_object({"engine": {"type": "vllm"}, "model": {"kv": {"bytesPerToken": 1}}}),
         deployment_object(),
@@ -100,7 +108,7 @@ for _role in ("prefill", "relayDecode", "mainDecode"):
 KEEPS: tuple[Json, ...] = (
     deployment_object(),
     deployment_object(name="a" * 63),
-    deployment_object({"linkRef": {"namespace": ""}}),
+    deployment_object({"linkRef": {"namespace": "links"}}),
     deployment_object({"engine": {"kvBlocks": 1024}, "model": {"source": {"uri": "hf://a/b"}}}),
     deployment_object({"engine": {"env": [{"name": "A", "valueFrom": _ref}, {"name": "B", "value": "x"}]}}),
     deployment_object({"engine": {"env": [{"name": "A", "value": "", "valueFrom": _ref}]}}),
