@@ -94,7 +94,7 @@ async def live_loop(
             passes.append(now)
             await sleep(seat.wake, wait_s)
     finally:
-        rt.relay.pop(uid, None)
+        await rt.drop_scaler(uid)
 
 
 async def _one_pass(rt: Runtime, resource: Resource, reconcile: Reconcile, live: Object) -> Written:

@@ -14,6 +14,7 @@ from pdd.api.v1alpha1 import PDDDeployment, PDDLink
 from pdd.common.clock import rfc3339
 from pdd.common.errors import InvalidInput
 from pdd.controller.apply import apply_changes
+from pdd.controller.autoscaler import RelayTarget
 from pdd.controller.desired.config import build_anchor
 from pdd.controller.desired.deployment import build_site_a, build_site_b, owner_of
 from pdd.controller.desired.engine import engine_name
@@ -40,7 +41,9 @@ async def reconcile_deployment(rt: Runtime, live: Object) -> Written:
     link, problem = _link_of(rt, deployment)
     state = rt.link_state(link) if link is not None else None
     problem = problem or plan_problem(deployment, link)
-    relay = _relay_now(rt, deployment)
+    scaler = await rt.scaler(deployment)
+    target = scaler.target if scaler is not None else None
+    relay = _relay_now(rt, deployment, target)
     site_a = site_b = SiteOutcome()
     if problem is None and link is not None and state is not None:
         try:
@@ -61,7 +64,7 @@ async def reconcile_deployment(rt: Runtime, live: Object) -> Written:
         line=_line(rt, deployment, link, state),
         site_a=site_a,
         site_b=site_b,
-        scaling=rt.relay[deployment.uid].status if deployment.uid in rt.relay else _old_scaling(deployment),
+        scaling=target.status if target is not None else _old_scaling(deployment),
     )  # fmt: skip
     status = build_status(deployment, seen, now=rfc3339(datetime.now(UTC)))
     written, answer = await write_status(rt.client, PDDDEPLOYMENTS, live, status)
@@ -81,9 +84,8 @@ def _link_of(rt: Runtime, deployment: PDDDeployment) -> tuple[PDDLink | None, Pr
         return None, Problem(Reason.INVALID_SPEC, f"PDDLink {namespace}/{name}: {error.message}")
 
 
-def _relay_now(rt: Runtime, deployment: PDDDeployment) -> int:
+def _relay_now(rt: Runtime, deployment: PDDDeployment, target: RelayTarget | None) -> int:
     live = rt.store.get("StatefulSet", deployment.namespace, engine_name(deployment.name, Role.RELAY_DECODE))
-    target = rt.relay.get(deployment.uid)
     return relay_replicas(deployment, live, target.replicas if target is not None else None)
 
 

@@ -201,11 +201,9 @@ async def _site_a(rt: Runtime, link: PDDLink, state: LinkState, ca: Pair, now: d
     )  # fmt: skip
     if not rt.store.synced:
         return SiteOutcome(held="the look at cluster A is not complete yet"), leaf
-    active = [d for d in rt.deployments_of(link) if not d.deleting]
     desired = build_link_a(
         link,
         images=rt.settings.images,
-        deployments=active,
         capture_cidrs=state.capture_cidrs,
         leaf=leaf.pair,
         ca_cert=ca.cert,

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import cast
 
-from pdd.api.status import ScalingStatus
 from pdd.api.v1alpha1 import PDDDeployment, PDDLink
 from pdd.common.clock import Clock, monotonic_s
 from pdd.common.errors import InvalidInput, PDDError
 from pdd.common.tasks import cancel, spawn
 from pdd.controller import metrics
+from pdd.controller.autoscaler import Autoscaler
 from pdd.controller.gateway_watch import GatewayReport, GatewayWatch
 from pdd.controller.kube.access import ClusterAccess
 from pdd.controller.kube.client import KubeClient, Observer
@@ -74,14 +74,6 @@ class LinkState:
         return self.member.view
 
 
-@dataclass(frozen=True, slots=True)
-class RelayTarget:
-    """The autoscaler's word on one deployment: how many RLD engines, and what status says about it."""
-
-    replicas: int
-    status: ScalingStatus
-
-
 @dataclass(slots=True)
 class Seat:
     """One custom resource's daemon: what wakes it, and the lock that it shares with its clean-up."""
@@ -109,7 +101,7 @@ class Runtime:
         )
         self.links: dict[str, LinkState] = {}
         self.seats: dict[str, Seat] = {}
-        self.relay: dict[str, RelayTarget] = {}
+        self.scalers: dict[str, Autoscaler] = {}
         self.gate = asyncio.Semaphore(settings.concurrency)
         self.heartbeat = heartbeat
         self._nodes: tuple[float, list[Object] | None] = (float("-inf"), None)
@@ -122,6 +114,7 @@ class Runtime:
     async def stop(self) -> None:
         if self._beat is not None:
             await cancel(self._beat)
+        await asyncio.gather(*(self.drop_scaler(uid) for uid in list(self.scalers)))
         await asyncio.gather(*(self.drop_link(uid) for uid in list(self.links)))
         await self.store.stop()
         await self.client.aclose()
@@ -205,6 +198,30 @@ class Runtime:
         if state is not None:
             await state.gateway_watch.stop()
             await state.member.stop()
+
+    # -- scaling -----------------------------------------------------------------------------------------------------
+
+    async def scaler(self, deployment: PDDDeployment) -> Autoscaler | None:
+        """The deployment's autoscaler, made and started on the first call; None (and stopped) if it wants none."""
+        if deployment.spec.roles.relay_decode.autoscaling is None:
+            await self.drop_scaler(deployment.uid)
+            return None
+        scaler = self.scalers.get(deployment.uid)
+        if scaler is None:
+            uid = deployment.uid
+            scaler = Autoscaler(
+                deployment, self.store, period_s=self.settings.scaling_poll_s, clock=self.clock,
+                on_change=lambda: self.wake(uid),
+            )  # fmt: skip
+            self.scalers[uid] = scaler
+            scaler.start()
+        scaler.configure(deployment)
+        return scaler
+
+    async def drop_scaler(self, uid: str) -> None:
+        scaler = self.scalers.pop(uid, None)
+        if scaler is not None:
+            await scaler.stop()
 
     def deployments_of(self, link: PDDLink) -> list[PDDDeployment]:
         """The PDDDeployments that name this link, being deleted or not. Those whose spec cannot be read are left out."""

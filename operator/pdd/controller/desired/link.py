@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from pdd.api.config import EngineType
 from pdd.api.deployment import ServiceType
+from pdd.api.engines import kv_port_range
 from pdd.api.render_config import (
     GATEWAY_HTTP_PORT,
     GATEWAY_LINE_PORT,
-    allow_entry,
     build_gateway_config,
     gateway_tls_files,
 )
-from pdd.api.v1alpha1 import PDDDeployment, PDDLink
+from pdd.api.v1alpha1 import PDDLink
 from pdd.common.certs import Pair
 from pdd.controller.desired.config import build_configmap, build_tls_secret, dump
 from pdd.controller.desired.endpoint import endpoint_tls_name
@@ -39,14 +38,16 @@ def build_link_a(
     link: PDDLink,
     *,
     images: Images,
-    deployments: Sequence[PDDDeployment],
     capture_cidrs: tuple[str, ...],
     leaf: Pair,
     ca_cert: bytes,
 ) -> list[Object]:
     """The gateway with its Services, configuration and certificate. The CA's own Secret is made once and not in the list."""
     owner, ref, name, namespace = owner_of(link, "a"), link.to_object(), link.name, link.namespace
-    allow = sorted({allow_entry(d, cidr) for d in deployments for cidr in capture_cidrs})
+    # KV ports of every engine type, used or not: a list that followed the deployments would restart the gateway, and with
+    # it everybody's line, whenever one comes or goes.
+    ports = [port for type_ in EngineType for port in kv_port_range(type_)]
+    allow = [f"{cidr}:{min(ports)}-{max(ports)}" for cidr in sorted(capture_cidrs)]
     config = build_gateway_config(link, tls=gateway_tls_files(link), allow=tuple(allow))
     exposure = link.spec.gateway_or_default.exposure
     objects = [
