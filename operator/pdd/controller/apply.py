@@ -1,4 +1,5 @@
-"""Makes the changes: server-side apply and delete with a UID precondition, in parallel, errors collected and not raised."""
+"""Makes the changes: server-side apply and delete with a UID precondition, in parallel, errors collected and not
+raised."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ async def apply_changes(
     return Outcome(tuple(done), tuple(failed), tuple(written))
 
 
-async def _write(client: KubeClient, change: Change) -> Object | None | PDDError:
+async def _write(client: KubeClient, change: Change) -> Object | PDDError | None:
     resource = resource_of(change.obj)
     try:
         if change.action is Action.DELETE:
@@ -82,7 +83,8 @@ async def _create(client: KubeClient, change: Change) -> Object:
         if there is not None and labels_of(there).get(OWNER_UID) != labels_of(change.obj).get(OWNER_UID):
             owner = labels_of(there).get("app.kubernetes.io/managed-by") or "somebody else"
             raise ForeignObject(
-                f"{change.ref} exists and is managed by {owner}; delete or rename it, or choose another name for the PDDDeployment "
+                f"{change.ref} exists and is managed by {owner}; delete or rename it, or choose another name for "
+                f"the PDDDeployment "
                 "or PDDLink"
             ) from None
         made = await client.apply(resource, change.obj)

@@ -77,15 +77,18 @@ def parse_load(body: dict[str, Any]) -> RouterLoad:
     return RouterLoad(
         replica=str(body["replica"]),
         counters=Counters(
-            float(relay["arrivals_total"]), float(relay["holding_s_sum"]), float(relay["holding_s_count"]),
-            float(relay["refused_total"]), float(body["uptime_s"]),
+            float(relay["arrivals_total"]),
+            float(relay["holding_s_sum"]),
+            float(relay["holding_s_count"]),
+            float(relay["refused_total"]),
+            float(body["uptime_s"]),
         ),
         sessions=int(relay["sessions"]),
         by_host=tuple(
             (str(e["host"]), int(e["sessions"])) for e in body["engines"] if e["role"] == Role.RELAY_DECODE.slug
         ),
         line_wait_s=max(waits, default=0.0),
-    )  # fmt: skip
+    )
 
 
 def _members(link: Any) -> list[dict[str, Any]]:
@@ -127,9 +130,12 @@ def publish(old: ScalingStatus | None, decision: Decision, replicas: int, now: s
     elif old is not None and (before.desired, before.reason) == (decision.replicas, decision.reason.value):
         return before
     return ScalingStatus(
-        desired=decision.replicas, sessions=decision.sessions, holding_ms=decision.holding_ms,
-        reason=decision.reason.value, history=history,
-    )  # fmt: skip
+        desired=decision.replicas,
+        sessions=decision.sessions,
+        holding_ms=decision.holding_ms,
+        reason=decision.reason.value,
+        history=history,
+    )
 
 
 class Autoscaler:
@@ -209,15 +215,20 @@ class Autoscaler:
         self._last = now
         total = self._total
         return Sample(
-            at_s=self._clock(), arrivals=total.arrivals, holding_s_sum=total.holding_s_sum, holding_count=total.holding_count,
-            refused=total.refused, sessions=sum(load.sessions for load in answers),
+            at_s=self._clock(),
+            arrivals=total.arrivals,
+            holding_s_sum=total.holding_s_sum,
+            holding_count=total.holding_count,
+            refused=total.refused,
+            sessions=sum(load.sessions for load in answers),
             line_wait_s=max((load.line_wait_s for load in answers), default=0.0),
-        )  # fmt: skip
+        )
 
     async def _busy(
         self, session: aiohttp.ClientSession, answers: Sequence[RouterLoad], hosts: dict[int, str], replicas: int
     ) -> dict[int, int]:
-        """Sessions and leases by ordinal. An ordinal without a pod holds nothing; one that gives no answer is left out."""
+        """Sessions and leases by ordinal. An ordinal without a pod holds nothing; one that gives no answer is left
+        out."""
         sessions: dict[str, int] = {}
         for load in answers:
             for host, count in load.by_host:
@@ -274,10 +285,18 @@ class Autoscaler:
         if decision.replicas != replicas and (self.target is None or self.target.replicas != decision.replicas):
             direction = "up" if decision.replicas > replicas else "down"
             metrics.SCALINGS.labels(direction, decision.reason.value).inc()
-            _log.info("scale", extra={"fields": {
-                "deployment": f"{self._deployment.namespace}/{self._deployment.name}", "from": replicas,
-                "to": decision.replicas, "reason": decision.reason.value, "why": decision.message,
-            }})  # fmt: skip
+            _log.info(
+                "scale",
+                extra={
+                    "fields": {
+                        "deployment": f"{self._deployment.namespace}/{self._deployment.name}",
+                        "from": replicas,
+                        "to": decision.replicas,
+                        "reason": decision.reason.value,
+                        "why": decision.message,
+                    }
+                },
+            )
         elif decision.replicas != replicas and self._status is not None:
             # Decided before and not applied yet: one event in the history is enough.
             target = RelayTarget(decision.replicas, replace_history(status, self._status))

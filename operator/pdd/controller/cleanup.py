@@ -1,4 +1,5 @@
-"""What happens when a custom resource goes: both clusters are cleaned, within a deadline, and nothing of others is hit."""
+"""What happens when a custom resource goes: both clusters are cleaned, within a deadline, and nothing of others is
+hit."""
 
 from __future__ import annotations
 

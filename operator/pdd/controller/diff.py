@@ -21,10 +21,19 @@ from pdd.controller.kube.resources import Object, Ref, annotations_of, ref_of
 HASH_ANNOTATION = "pdd.dev/applied-hash"
 _LIST_KEYS = ("name", "mountPath", "containerPort", "port", "ip", "uid", "type")
 _SUFFIX = {
-    "": Decimal(1), "m": Decimal("0.001"), "k": Decimal(10) ** 3, "M": Decimal(10) ** 6, "G": Decimal(10) ** 9,
-    "T": Decimal(10) ** 12, "P": Decimal(10) ** 15, "Ki": Decimal(2) ** 10, "Mi": Decimal(2) ** 20, "Gi": Decimal(2) ** 30,
-    "Ti": Decimal(2) ** 40, "Pi": Decimal(2) ** 50,
-}  # fmt: skip
+    "": Decimal(1),
+    "m": Decimal("0.001"),
+    "k": Decimal(10) ** 3,
+    "M": Decimal(10) ** 6,
+    "G": Decimal(10) ** 9,
+    "T": Decimal(10) ** 12,
+    "P": Decimal(10) ** 15,
+    "Ki": Decimal(2) ** 10,
+    "Mi": Decimal(2) ** 20,
+    "Gi": Decimal(2) ** 30,
+    "Ti": Decimal(2) ** 40,
+    "Pi": Decimal(2) ** 50,
+}
 _QUANTITY = re.compile(r"^([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$")
 
 
@@ -36,7 +45,8 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One object that must be written. `reasons` say why, in words; `obj` is the desired (or, on delete, the live) one."""
+    """One object that must be written. `reasons` say why, in words; `obj` is the desired (or, on delete, the live)
+    one."""
 
     action: Action
     ref: Ref

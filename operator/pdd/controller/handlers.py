@@ -1,4 +1,5 @@
-"""The only file that knows kopf: a daemon and a delete handler for each of the two kinds, events that wake them, settings."""
+"""The only file that knows kopf: a daemon and a delete handler for each of the two kinds, events that wake them,
+settings."""
 
 from __future__ import annotations
 
@@ -122,7 +123,8 @@ def _copy(value: Any) -> Any:
 
 
 async def sleep_until(event: asyncio.Event, stopped: kopf.DaemonStopped, seconds: float) -> None:
-    """Wait for the event or the stop, at most `seconds`. The stop is looked at once a second: it needs no task of its own."""
+    """Wait for the event or the stop, at most `seconds`. The stop is looked at once a second: it needs no task of its
+    own."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     while not stopped and not event.is_set():

@@ -82,7 +82,8 @@ def after_failure(health: Health, failure: Failure, now_s: float, law: HealthLaw
 
 
 def next_probe_s(health: Health, law: HealthLaw) -> float:
-    """Seconds until the next probe: quick while in doubt, backing off while lost, so that a dead address is not hammered."""
+    """Seconds until the next probe: quick while in doubt, backing off while lost, so that a dead address is not
+    hammered."""
     if health.state is MemberState.CONNECTED:
         return law.probe_every_s
     if health.state is MemberState.LOST and health.ok_since_s is None:

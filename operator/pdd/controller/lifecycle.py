@@ -1,6 +1,7 @@
 """The life of one custom resource: the loop of its daemon, and its end. Knows nothing of kopf.
 
-The loop is level-based: look, make it so, wait for a wake-up or the slow resync. It writes nothing before our finalizer is
+The loop is level-based: look, make it so, wait for a wake-up or the slow resync. It writes nothing before our
+finalizer is
 on the object, ends when the object is gone, and cleans up when its own write finds it gone: else an object that is
 deleted at once after its creation would leave everything behind.
 """
@@ -119,7 +120,8 @@ async def _fresh(rt: Runtime, resource: Resource, namespace: str, name: str, uid
 
 
 async def clean_gone(rt: Runtime, obj: Object) -> None:
-    """The object vanished without waiting for us. Remove what we made for it; B for as long as a deletion would wait."""
+    """The object vanished without waiting for us. Remove what we made for it; B for as long as a deletion would
+    wait."""
     namespace, uid = obj["metadata"]["namespace"], uid_of(obj)
     until_s = rt.clock() + deadline_s(obj, rt.settings.deletion_deadline_s)
     while True:

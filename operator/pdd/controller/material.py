@@ -43,8 +43,8 @@ def leaf_for(
 ) -> Leaf:
     """The certificate that is there if it is good, else a new one.
 
-    Good: of this CA, for these names, and not ending within `renew_before_days` (at most two thirds of its life, so that a
-    short life cannot make it renew for ever).
+    Good: of this CA, for these names, and not ending within `renew_before_days` (at most two thirds of its life, so
+    that a short life cannot make it renew for ever).
     """
     why = "there is none"
     if live is not None:

@@ -1,6 +1,7 @@
 """The connection to one member cluster (site B of one PDDLink): credentials, client, watches, health, identity.
 
-Exactly one `Member` per link, shared by all deployments that name it. Its supervisor is the only code that probes; others
+Exactly one `Member` per link, shared by all deployments that name it. Its supervisor is the only code that probes;
+others
 ask `client()` and get the client or the reason why there is none, at once and without a call. New credentials are taken
 over by build - check - sync - swap - stop, so that neither a reconcile nor a watch falls into a gap.
 """
@@ -43,7 +44,8 @@ IDENTITY_NAMESPACE = "kube-system"
 
 @dataclass(frozen=True, slots=True)
 class MemberTarget:
-    """Where the member is, as the PDDLink says. Either a Secret with a kubeconfig, or server + CA + credential plugin."""
+    """Where the member is, as the PDDLink says. Either a Secret with a kubeconfig, or server + CA + credential
+    plugin."""
 
     namespace: str
     secret_namespace: str = ""
@@ -57,7 +59,8 @@ class MemberTarget:
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """What others may know of a member at this moment. `identity` is the UID of its kube-system namespace, if readable."""
+    """What others may know of a member at this moment. `identity` is the UID of its kube-system namespace, if
+    readable."""
 
     health: Health
     identity: str = ""
@@ -144,7 +147,8 @@ class Member:
         return self._store
 
     def failed(self, error: PDDError) -> None:
-        """A call of somebody else's failed. Silence and refused credentials count against the member, other answers do not."""
+        """A call of somebody else's failed. Silence and refused credentials count against the member, other answers
+        do not."""
         if error.reason in ("Unreachable", "TimedOut", "CredentialsInvalid"):
             self._kick.set()
 
@@ -200,7 +204,8 @@ class Member:
         return self._health.failure is not None and self._health.failure.definite
 
     async def _take_credentials(self, target: MemberTarget) -> None:
-        """Read the credentials; if they differ from those in use, connect with them and only then give up the old ones."""
+        """Read the credentials; if they differ from those in use, connect with them and only then give up the old
+        ones."""
         try:
             access = await self._read_access(target)
         except PDDError:
@@ -260,20 +265,23 @@ class Member:
         return parse_kubeconfig(base64.b64decode(encoded).decode(errors="replace"), where=where, allow_files=False)
 
     async def _probe(self, client: KubeClient, target: MemberTarget) -> None:
-        """Prove on this very client: the server answers, takes our credentials, lets us read, and is the cluster we know."""
+        """Prove on this very client: the server answers, takes our credentials, lets us read, and is the cluster we
+        know."""
         await client.list_some(CONFIGMAPS, target.namespace, timeout_s=PROBE_TIMEOUT_S)
         try:
             namespace = await client.get(NAMESPACES, None, IDENTITY_NAMESPACE, timeout_s=PROBE_TIMEOUT_S)
         except AccessDenied:
             self._identity_note = (
-                f"the member credentials may not get the namespace {IDENTITY_NAMESPACE}: the cluster's identity is not checked; "
+                f"the member credentials may not get the namespace {IDENTITY_NAMESPACE}: the cluster's identity "
+                f"is not checked; "
                 "upgrade the chart pdd-member in B"
             )
             return
         identity = str(namespace["metadata"]["uid"])
         if target.pinned_identity and identity != target.pinned_identity:
             raise IdentityChanged(
-                f"{client.access.server} is now cluster {identity}, not {target.pinned_identity}: nothing is written there. If B was "
+                f"{client.access.server} is now cluster {identity}, not {target.pinned_identity}: nothing is "
+                f"written there. If B was "
                 f"rebuilt on purpose, annotate the PDDLink: pdd.dev/accept-identity={identity}"
             )
         self._identity, self._identity_note = identity, ""
@@ -305,13 +313,15 @@ def failure_of(error: PDDError, target: MemberTarget) -> Failure:
     if isinstance(error, Unauthorized):
         return Failure(
             error.reason,
-            f"cluster B refuses the credentials of {source} ({error.message}); renew them: pdd link create, or pdd link rotate",
+            f"cluster B refuses the credentials of {source} ({error.message}); renew them: pdd link create, or "
+            f"pdd link rotate",
             definite=True,
         )
     if isinstance(error, AccessDenied):
         return Failure(
             error.reason,
-            f"cluster B knows us but lacks a right: {error.message}; install or upgrade the chart pdd-member in namespace "
+            f"cluster B knows us but lacks a right: {error.message}; install or upgrade the chart pdd-member in "
+            f"namespace "
             f"{target.namespace} of B",
             definite=True,
         )

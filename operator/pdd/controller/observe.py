@@ -87,7 +87,8 @@ def _pod_trouble(pod: Object) -> Trouble | None:
         if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable":
             return Trouble(
                 Reason.UNSCHEDULABLE,
-                f"pod {name} fits on no node: {str(condition.get('message', ''))[:300]}; add nodes, or lower resources of the role",
+                f"pod {name} fits on no node: {str(condition.get('message', ''))[:300]}; add nodes, or lower "
+                f"resources of the role",
             )
     for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         waiting = (container.get("state") or {}).get("waiting") or {}
@@ -96,7 +97,8 @@ def _pod_trouble(pod: Object) -> Trouble | None:
         if reason in ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"):
             return Trouble(
                 Reason.IMAGE_PULL,
-                f"{where}: image {container.get('image')} cannot be pulled ({reason}); check its name and imagePullSecrets",
+                f"{where}: image {container.get('image')} cannot be pulled ({reason}); check its name and "
+                f"imagePullSecrets",
             )
         if reason in ("CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
             last = (container.get("lastState") or {}).get("terminated") or {}

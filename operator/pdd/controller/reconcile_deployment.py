@@ -59,13 +59,15 @@ async def reconcile_deployment(rt: Runtime, live: Object) -> Written:
         roles=_roles(rt, deployment, link, state, relay),
         router=view_workload(
             rt.store.get("Deployment", deployment.namespace, router_name(deployment.name)),
-            pods_of(rt.store.indexed(deployment.uid), "router"), deployment.spec.router.replicas, known=rt.store.synced,
+            pods_of(rt.store.indexed(deployment.uid), "router"),
+            deployment.spec.router.replicas,
+            known=rt.store.synced,
         ),
         line=_line(rt, deployment, link, state),
         site_a=site_a,
         site_b=site_b,
         scaling=target.status if target is not None else _old_scaling(deployment),
-    )  # fmt: skip
+    )
     status = build_status(deployment, seen, now=rfc3339(datetime.now(UTC)))
     written, answer = await write_status(rt.client, PDDDEPLOYMENTS, live, status)
     if answer is not None:
@@ -122,9 +124,13 @@ async def _site_b(rt: Runtime, deployment: PDDDeployment, link: PDDLink, state: 
     if first.failed or anchor_live is None:
         return outcome_of("b", first)
     desired = build_site_b(
-        deployment, link, images=rt.settings.images, anchor=anchor_live, gateway_address=state.gateway_address,
+        deployment,
+        link,
+        images=rt.settings.images,
+        anchor=anchor_live,
+        gateway_address=state.gateway_address,
         capture_cidrs=state.capture_cidrs,
-    )  # fmt: skip
+    )
     live = [o for o in _in_b(store.indexed(deployment.uid), link) if ref_of(o) != ref_of(anchor)]
     second = await apply_changes(client, store, diff(desired, live, prune=True), on_error=state.member.failed)
     return outcome_of("b", first, second)

@@ -87,14 +87,15 @@ async def reconcile_link(rt: Runtime, live: Object) -> Written:
         address_note=note,
         certificate_not_after=leaf_end or _old_end(link),
         line=LineView(
-            gateway_ready=bool(gateway.ready), connected=None if connected is None else len(connected),
+            gateway_ready=bool(gateway.ready),
+            connected=None if connected is None else len(connected),
             error=state.report.error,
         ),
         streams=sum(m.streams for m in connected or ()),
         deployments=tuple(f"{d.namespace}/{d.name}" for d in using),
         site_a=site_a,
         site_b=site_b,
-    )  # fmt: skip
+    )
     status = build_link_status(link, seen, now=rfc3339(now))
     written, answer = await write_status(rt.client, PDDLINKS, live, status)
     if answer is not None:
@@ -116,7 +117,8 @@ def problem_of(link: PDDLink) -> Problem | None:
 
 
 def target_of(link: PDDLink) -> MemberTarget:
-    """Where the member is. The identity is the spec's, or the one accepted by annotation, or the one pinned in status."""
+    """Where the member is. The identity is the spec's, or the one accepted by annotation, or the one pinned in
+    status."""
     member = link.spec.member
     accepted = str((link.metadata.get("annotations") or {}).get(ACCEPT_IDENTITY, ""))
     recorded = link.status.member.kube_system_uid if link.status else ""
@@ -153,7 +155,8 @@ async def _capture_cidrs(rt: Runtime, link: PDDLink) -> tuple[tuple[str, ...], P
         return found, None
     return (), Problem(
         Reason.INVALID_SPEC,
-        "spec.endpoint.captureCIDRs: A's nodes do not tell their pod networks; give the networks of A's pods, for example "
+        "spec.endpoint.captureCIDRs: A's nodes do not tell their pod networks; give the networks of A's pods, "
+        "for example "
         '["10.244.0.0/16"]',
     )
 
@@ -167,10 +170,11 @@ async def _ca(rt: Runtime, link: PDDLink) -> Pair | None:
         secret = await rt.client.get_or_none(SECRETS, link.namespace, link.spec.tls.ca_secret_ref)
         if secret is None:
             raise InvalidInput(
-                "spec.tls.caSecretRef", link.spec.tls.ca_secret_ref,
+                "spec.tls.caSecretRef",
+                link.spec.tls.ca_secret_ref,
                 f"no such Secret in {link.namespace}; make it with tls.crt and tls.key, or leave the field out",
                 reason=Reason.SECRET_NOT_FOUND.value,
-            )  # fmt: skip
+            )
         return pair_of(secret)
     name = ca_secret_name(link.name)
     live = rt.store.get("Secret", link.namespace, name)
@@ -196,9 +200,13 @@ async def _site_a(rt: Runtime, link: PDDLink, state: LinkState, ca: Pair, now: d
     tls = link.spec.tls
     secret = rt.store.get("Secret", link.namespace, gateway_tls_secret_name(link.name))
     leaf = leaf_for(
-        secret, ca, [gateway_tls_name(link.name, link.namespace)], days=tls.certificate_days,
-        renew_before_days=tls.renew_before_days, now=now,
-    )  # fmt: skip
+        secret,
+        ca,
+        [gateway_tls_name(link.name, link.namespace)],
+        days=tls.certificate_days,
+        renew_before_days=tls.renew_before_days,
+        now=now,
+    )
     if not rt.store.synced:
         return SiteOutcome(held="the look at cluster A is not complete yet"), leaf
     desired = build_link_a(
@@ -228,9 +236,13 @@ async def _site_b(rt: Runtime, link: PDDLink, state: LinkState, ca: Pair, now: d
         return outcome_of("b", first)
     secret = store.get("Secret", namespace, endpoint_builder.endpoint_tls_name(link.name))
     leaf = leaf_for(
-        secret, ca, [endpoint_tls_name(link.name, link.namespace)], days=tls.certificate_days,
-        renew_before_days=tls.renew_before_days, now=now,
-    )  # fmt: skip
+        secret,
+        ca,
+        [endpoint_tls_name(link.name, link.namespace)],
+        days=tls.certificate_days,
+        renew_before_days=tls.renew_before_days,
+        now=now,
+    )
     desired = build_link_b(link, anchor=anchor_live, leaf=leaf.pair, ca_cert=ca.cert)
     live = [o for o in store.indexed(link.uid) if o["kind"] != "Pod" and ref_of(o) != ref_of(anchor)]
     second = await apply_changes(client, store, diff(desired, live, prune=True), on_error=state.member.failed)

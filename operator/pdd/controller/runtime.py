@@ -1,4 +1,5 @@
-"""The operator's running state: client and objects of A, one entry per link, and who must look again when something moves."""
+"""The operator's running state: client and objects of A, one entry per link, and who must look again when something
+moves."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ NODES_REREAD_S = 60.0
 
 @dataclass(slots=True)
 class LinkState:
-    """What deployments need of their link, kept by the link's reconcile. Nothing in it survives a restart, nor must it."""
+    """What deployments need of their link, kept by the link's reconcile. Nothing in it survives a restart, nor must
+    it."""
 
     uid: str
     namespace: str
@@ -183,9 +185,15 @@ class Runtime:
                 return 1.0 if entry is not None and entry.view.health.usable else 0.0
 
             member = Member(
-                f"{namespace}/{name}", self.client, SITE_B_SOURCES, index_label=OWNER_UID, on_change=moved,
-                on_object=self._on_object_b, observer=cast(Observer, metrics.observe_call("b")), clock=self.clock,
-            )  # fmt: skip
+                f"{namespace}/{name}",
+                self.client,
+                SITE_B_SOURCES,
+                index_label=OWNER_UID,
+                on_change=moved,
+                on_object=self._on_object_b,
+                observer=cast(Observer, metrics.observe_call("b")),
+                clock=self.clock,
+            )
             watch = GatewayWatch(self.settings.gateway_poll_s, on_change=moved)
             state = LinkState(uid, namespace, name, member, watch)
             self.links[uid] = state
@@ -210,9 +218,12 @@ class Runtime:
         if scaler is None:
             uid = deployment.uid
             scaler = Autoscaler(
-                deployment, self.store, period_s=self.settings.scaling_poll_s, clock=self.clock,
+                deployment,
+                self.store,
+                period_s=self.settings.scaling_poll_s,
+                clock=self.clock,
                 on_change=lambda: self.wake(uid),
-            )  # fmt: skip
+            )
             self.scalers[uid] = scaler
             scaler.start()
         scaler.configure(deployment)
@@ -224,7 +235,8 @@ class Runtime:
             await scaler.stop()
 
     def deployments_of(self, link: PDDLink) -> list[PDDDeployment]:
-        """The PDDDeployments that name this link, being deleted or not. Those whose spec cannot be read are left out."""
+        """The PDDDeployments that name this link, being deleted or not. Those whose spec cannot be read are left
+        out."""
         found = []
         for obj in self.store.of("PDDDeployment"):
             try:

@@ -89,13 +89,15 @@ def build_status(deployment: PDDDeployment, seen: Observation, *, now: str) -> P
         summary=_summary(seen),
         roles=tuple(_role_status(view, old, now) for view in seen.roles),
         router=RouterStatus(
-            desired=seen.router.desired, ready=seen.router.ready or 0, updated=seen.router.updated or 0,
+            desired=seen.router.desired,
+            ready=seen.router.ready or 0,
+            updated=seen.router.updated or 0,
             reason=seen.router.trouble.reason.value if seen.router.trouble else "",
         ),
         member=member_status(seen.member, old.member, now) if seen.link else None,
         link=_link_summary(seen, line) if seen.link else None,
         scaling=seen.scaling,
-    )  # fmt: skip
+    )
 
 
 def _members(seen: Observation) -> Verdict:
@@ -104,9 +106,11 @@ def _members(seen: Observation) -> Verdict:
     verdict = member_verdict(seen.member)
     if verdict.ok and seen.site_b.error is not None and as_reason(seen.site_b.error.reason) is Reason.FORBIDDEN:
         return Verdict(
-            False, Reason.FORBIDDEN,
-            f"cluster B refused {seen.site_b.failed_object}: {seen.site_b.error.message}; upgrade the chart pdd-member in B",
-        )  # fmt: skip
+            False,
+            Reason.FORBIDDEN,
+            f"cluster B refused {seen.site_b.failed_object}: {seen.site_b.error.message}; upgrade the chart "
+            f"pdd-member in B",
+        )
     return verdict
 
 
@@ -132,9 +136,11 @@ def _line(seen: Observation) -> Verdict:
             False, Reason.LINE_LOST, "no main decode engine has streams to the gateway; requests are served in A alone"
         )
     return Verdict(
-        False, Reason.WAITING_FOR_STREAMS,
-        "no main decode engine has dialled the gateway yet; if this lasts, check that B reaches the address in the PDDLink's status",
-    )  # fmt: skip
+        False,
+        Reason.WAITING_FOR_STREAMS,
+        "no main decode engine has dialled the gateway yet; if this lasts, check that B reaches the address in "
+        "the PDDLink's status",
+    )
 
 
 def seen_before(seen: Observation) -> bool:

@@ -60,12 +60,14 @@ def build_link_status(link: PDDLink, seen: LinkObservation, *, now: str) -> PDDL
         conditions=book.conditions,
         member=member_status(seen.member, old.member, now),
         gateway=GatewayStatus(
-            address=seen.address, ready=seen.gateway.ready or 0, desired=seen.gateway.desired,
+            address=seen.address,
+            ready=seen.gateway.ready or 0,
+            desired=seen.gateway.desired,
             certificate_not_after=seen.certificate_not_after,
         ),
         line=_line_status(seen, old, now),
         deployments=seen.deployments[:MAX_DEPLOYMENTS],
-    )  # fmt: skip
+    )
 
 
 def _ready(seen: LinkObservation, members: Verdict, gateway: Verdict) -> Verdict:

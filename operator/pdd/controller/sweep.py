@@ -1,4 +1,5 @@
-"""Deletes what is left in B of deployments that are gone or have moved to another link. Looks first, and looks twice."""
+"""Deletes what is left in B of deployments that are gone or have moved to another link. Looks first, and looks
+twice."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def orphans(link: PDDLink, in_b: list[Object], owners: dict[str, Object]) -> lis
 async def sweep(rt: Runtime, link: PDDLink, client: KubeClient, store: ObjectStore) -> list[str]:
     """Delete orphans in B; returns what was deleted.
 
-    A's own words are needed twice: a fresh, complete view of its PDDDeployments, and a direct read that confirms that the
+    A's own words are needed twice: a fresh, complete view of its PDDDeployments, and a direct read that confirms that
+    the
     owner with that UID is gone. An operator that is restricted to some namespaces cannot judge others and leaves them.
     """
     if not rt.store.fresh or not store.fresh:

@@ -59,7 +59,8 @@ def build_tls_secret(
 def build_anchor(owner: Owner, namespace: str) -> Object:
     """The object in B that owns all else of one custom resource there: deleting it lets B's own collector clean up."""
     text = (
-        f"This object owns what the PDD operator of another cluster made here for {owner.kind} {owner.namespace}/{owner.name}. "
+        f"This object owns what the PDD operator of another cluster made here for {owner.kind} "
+        f"{owner.namespace}/{owner.name}. "
         "Deleting it deletes all of that."
     )
     return build_configmap(

@@ -66,16 +66,26 @@ def build_site_a(
     router = deployment.spec.router
     objects.append(
         build_service(
-            owner, ref, name=router_name(name), namespace=namespace, component="router", type_=router.service.type,
-            ports=[service_port("http", 80, "http", router.service.node_port)], annotations=router.service.annotations,
+            owner,
+            ref,
+            name=router_name(name),
+            namespace=namespace,
+            component="router",
+            type_=router.service.type,
+            ports=[service_port("http", 80, "http", router.service.node_port)],
+            annotations=router.service.annotations,
         )
-    )  # fmt: skip
+    )
     objects.append(
         build_secret(
-            owner, ref, name=router_config_name(name), namespace=namespace, component="router",
+            owner,
+            ref,
+            name=router_config_name(name),
+            namespace=namespace,
+            component="router",
             data={ROUTER_FILE: dump(config).encode()},
         )
-    )  # fmt: skip
+    )
     if needs_connector(deployment):
         objects.append(
             build_configmap(
@@ -112,19 +122,30 @@ def build_site_b(
     extra = Extra()
     if link.spec.transport is Transport.GATEWAY:
         config = build_endpoint_config(
-            deployment, link, name=engine_name(name, Role.MAIN_DECODE), gateway=gateway_address, tls=endpoint_tls_files(link),
+            deployment,
+            link,
+            name=engine_name(name, Role.MAIN_DECODE),
+            gateway=gateway_address,
+            tls=endpoint_tls_files(link),
             redirect_cidrs=capture_cidrs,
-        )  # fmt: skip
+        )
         objects.append(
             build_configmap(
-                owner, anchor, name=endpoint_config_name(name), namespace=namespace, component="endpoint",
+                owner,
+                anchor,
+                name=endpoint_config_name(name),
+                namespace=namespace,
+                component="endpoint",
                 data={ENDPOINT_FILE: dump(config)},
             )
-        )  # fmt: skip
+        )
         extra = build_endpoint(
-            config, config_name=endpoint_config_name(name), tls_secret=endpoint_tls_name(link.name), images=images,
+            config,
+            config_name=endpoint_config_name(name),
+            tls_secret=endpoint_tls_name(link.name),
+            images=images,
             resources=link.spec.endpoint_or_default.resources,
-        )  # fmt: skip
+        )
     if needs_connector(deployment):
         objects.append(
             build_configmap(
@@ -138,10 +159,16 @@ def build_site_b(
         )
     objects.append(
         build_engine(
-            deployment, Role.MAIN_DECODE, owner, anchor, namespace=namespace,
-            replicas=deployment.role(Role.MAIN_DECODE).replicas, images=images, extra=extra,
+            deployment,
+            Role.MAIN_DECODE,
+            owner,
+            anchor,
+            namespace=namespace,
+            replicas=deployment.role(Role.MAIN_DECODE).replicas,
+            images=images,
+            extra=extra,
         )
-    )  # fmt: skip
+    )
     return [with_hash(obj) for obj in objects]
 
 

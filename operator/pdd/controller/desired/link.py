@@ -42,9 +42,11 @@ def build_link_a(
     leaf: Pair,
     ca_cert: bytes,
 ) -> list[Object]:
-    """The gateway with its Services, configuration and certificate. The CA's own Secret is made once and not in the list."""
+    """The gateway with its Services, configuration and certificate. The CA's own Secret is made once and not in the
+    list."""
     owner, ref, name, namespace = owner_of(link, "a"), link.to_object(), link.name, link.namespace
-    # KV ports of every engine type, used or not: a list that followed the deployments would restart the gateway, and with
+    # KV ports of every engine type, used or not: a list that followed the deployments would restart the gateway, and
+    # with
     # it everybody's line, whenever one comes or goes.
     ports = [port for type_ in EngineType for port in kv_port_range(type_)]
     allow = [f"{cidr}:{min(ports)}-{max(ports)}" for cidr in sorted(capture_cidrs)]
@@ -52,25 +54,46 @@ def build_link_a(
     exposure = link.spec.gateway_or_default.exposure
     objects = [
         build_service(
-            owner, ref, name=gateway_name(name), namespace=namespace, component="gateway",
+            owner,
+            ref,
+            name=gateway_name(name),
+            namespace=namespace,
+            component="gateway",
             ports=[service_port("http", GATEWAY_HTTP_PORT, "http"), service_port("line", GATEWAY_LINE_PORT, "line")],
         ),
         build_configmap(
-            owner, ref, name=gateway_config_name(name), namespace=namespace, component="gateway", data={CONFIG_FILE: dump(config)}
+            owner,
+            ref,
+            name=gateway_config_name(name),
+            namespace=namespace,
+            component="gateway",
+            data={CONFIG_FILE: dump(config)},
         ),
         build_tls_secret(
-            owner, ref, name=gateway_tls_secret_name(name), namespace=namespace, component="gateway", pair=leaf, ca_cert=ca_cert
+            owner,
+            ref,
+            name=gateway_tls_secret_name(name),
+            namespace=namespace,
+            component="gateway",
+            pair=leaf,
+            ca_cert=ca_cert,
         ),
         build_gateway(link, config, owner, ref, images),
-    ]  # fmt: skip
+    ]
     if exposure.type is not ServiceType.CLUSTER_IP:
         objects.append(
             build_service(
-                owner, ref, name=gateway_line_name(name), namespace=namespace, component="gateway", type_=exposure.type,
-                ports=[service_port("line", GATEWAY_LINE_PORT, "line", exposure.node_port)], annotations=exposure.annotations,
+                owner,
+                ref,
+                name=gateway_line_name(name),
+                namespace=namespace,
+                component="gateway",
+                type_=exposure.type,
+                ports=[service_port("line", GATEWAY_LINE_PORT, "line", exposure.node_port)],
+                annotations=exposure.annotations,
                 load_balancer_class=exposure.load_balancer_class,
             )
-        )  # fmt: skip
+        )
     return [with_hash(obj) for obj in objects]
 
 
@@ -78,7 +101,12 @@ def build_link_b(link: PDDLink, *, anchor: Object, leaf: Pair, ca_cert: bytes) -
     """The certificate that all endpoints of this link share, owned by the link's anchor."""
     owner = owner_of(link, "b")
     secret = build_tls_secret(
-        owner, anchor, name=endpoint_tls_name(link.name), namespace=link.spec.member.namespace, component="endpoint", pair=leaf,
+        owner,
+        anchor,
+        name=endpoint_tls_name(link.name),
+        namespace=link.spec.member.namespace,
+        component="endpoint",
+        pair=leaf,
         ca_cert=ca_cert,
-    )  # fmt: skip
+    )
     return [with_hash(secret)]

@@ -25,7 +25,8 @@ _BY_FIELD = {
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`over` laid over `base`, as Kubernetes' strategic merge does for pods.
 
-    Objects merge by key, null removes a key, lists of named things merge by their name (new ones are appended), all other
+    Objects merge by key, null removes a key, lists of named things merge by their name (new ones are appended), all
+    other
     lists replace.
     """
     result = dict(base)

@@ -1,4 +1,5 @@
-"""How to reach a cluster: parsed from a kubeconfig, from the pod's service account, or for an exec plugin. Pure but for files."""
+"""How to reach a cluster: parsed from a kubeconfig, from the pod's service account, or for an exec plugin. Pure but
+for files."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class ExecPlugin:
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
-    """All that a client needs. Exactly one of token, token_file, client certificate and plugin identifies us (or none)."""
+    """All that a client needs. Exactly one of token, token_file, client certificate and plugin identifies us (or
+    none)."""
 
     server: str
     ca_pem: str = ""

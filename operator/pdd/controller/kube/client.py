@@ -156,7 +156,8 @@ class KubeClient:
     async def delete(
         self, resource: Resource, namespace: str | None, name: str, *, uid: str = "", propagation: str = "Background"
     ) -> bool:
-        """Delete; with `uid` only that very object. True if it exists no more (or is another one), False while it goes."""
+        """Delete; with `uid` only that very object. True if it exists no more (or is another one), False while it
+        goes."""
         body: Object = {"propagationPolicy": propagation}
         if uid:
             body["preconditions"] = {"uid": uid}
@@ -298,7 +299,8 @@ class KubeClient:
 
 
 def ssl_context(access: ClusterAccess) -> ssl.SSLContext:
-    """TLS towards one API server: its CA (the system's if none is given) and, if there is one, our client certificate."""
+    """TLS towards one API server: its CA (the system's if none is given) and, if there is one, our client
+    certificate."""
     context = ssl.create_default_context(cadata=access.ca_pem or None)
     if access.insecure:
         context.check_hostname = False

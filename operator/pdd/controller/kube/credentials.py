@@ -79,7 +79,8 @@ def allowed_plugin(command: str, folder: str | None = None) -> str:
 
 
 async def run_plugin(plugin: ExecPlugin, access: ClusterAccess) -> tuple[str, float]:
-    """Run the plugin; returns the token and how many seconds it lives. Raises Forbidden or TimedOut with its last words."""
+    """Run the plugin; returns the token and how many seconds it lives. Raises Forbidden or TimedOut with its last
+    words."""
     info = {
         "apiVersion": plugin.api_version,
         "kind": "ExecCredential",
@@ -107,7 +108,8 @@ async def run_plugin(plugin: ExecPlugin, access: ClusterAccess) -> tuple[str, fl
         ) from error
     if process.returncode != 0 or len(out) > MAX_PLUGIN_OUTPUT_BYTES:
         raise Forbidden(
-            f"credential plugin {plugin.command} ended with {process.returncode}: {err.decode(errors='replace')[-200:].strip()}",
+            f"credential plugin {plugin.command} ended with {process.returncode}: "
+            f"{err.decode(errors='replace')[-200:].strip()}",
             reason="CredentialsInvalid",
         )
     return parse_exec_credential(out, plugin.command)

@@ -81,7 +81,8 @@ class ObjectStore:
         await cancel(*tasks)
 
     async def wait_synced(self, timeout_s: float) -> None:
-        """Return when every kind has been listed once. Raises the last error (or TimeoutError) when that takes too long."""
+        """Return when every kind has been listed once. Raises the last error (or TimeoutError) when that takes too
+        long."""
         try:
             async with asyncio.timeout(timeout_s):
                 await asyncio.gather(*(state.synced.wait() for state in self._kinds.values()))
