@@ -3,7 +3,7 @@
 Without a container engine the tests that need clusters are skipped, and one line of the summary says why; with
 PDD_E2E=required that is a failure. Clusters that were up before the session are used and left as they are
 (`python -m e2e.clusters up`); those that the session made are deleted at its end, unless PDD_KEEP_CLUSTERS=1.
-The line: PDD_E2E_RTT_MS (20), PDD_E2E_MBPS (1000).
+The line: PDD_E2E_RTT_MS (20), PDD_E2E_MBPS (1000). PDD_E2E_AS_IS=1 tests what is installed: nothing is built or loaded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ import pytest
 from e2e import clusters as sites
 from e2e import engine, prepare
 from e2e.shell import say
+from e2e.system import oracle, pytest_runtest_makereport, system, whole
 from e2e.wan.client import Wan
+
+__all__ = ["clusters", "oracle", "pytest_runtest_makereport", "system", "wan", "whole"]
+
+ORDER = ("test_clusters", "test_chat", "test_bad_http", "test_bad_input", "test_trace", "test_lifecycle", "test_faults")
+"""The ground first, then what needs a whole system; what breaks things comes last."""
 
 _REASON = pytest.StashKey[str]()
 
@@ -37,7 +43,8 @@ def clusters(request: pytest.FixtureRequest) -> Iterator[sites.Clusters]:
         request.config.stash[_REASON] = reason
         pytest.skip(reason)
     try:
-        pair.load(*prepare.project_images().build())
+        if os.environ.get("PDD_E2E_AS_IS") != "1":
+            pair.load(*prepare.project_images().build())
         yield pair
     finally:
         if before is None and os.environ.get("PDD_KEEP_CLUSTERS") != "1":
@@ -63,6 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("e2e")
             if not item.get_closest_marker("timeout"):
                 item.add_marker(pytest.mark.timeout(600, func_only=True))
+    items.sort(key=lambda item: ORDER.index(item.path.stem) if item.path.stem in ORDER else -1)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -1,10 +1,12 @@
 """Puts PDD into the two clusters the way a user does: Helm, `pdd link create`, kubectl. Idempotent.
 
-Used by the tests' fixture and by `make kind-demo`, which shows each command as it runs.
+Used by the tests' fixture and by `make kind-demo`, which shows each command as it runs. PDD_E2E_OPERATOR_ARGS: more
+arguments of `helm upgrade` for the operator's chart.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from dataclasses import dataclass
@@ -60,6 +62,7 @@ class Installer:
         words = ["upgrade", "--install", OPERATOR, chart, "--namespace", OPERATOR_NAMESPACE, "--create-namespace"]
         for image in IMAGES:
             words += ["--set", f"images.{image}.repository=pdd/{image}", "--set", f"images.{image}.tag={tag}"]
+        words += shlex.split(os.environ.get("PDD_E2E_OPERATOR_ARGS", ""))
         self.helm(self.clusters.a, *words, "--wait", "--timeout", "120s")
 
     def link_secret(self, name: str, namespace: str, member_namespace: str) -> None:
