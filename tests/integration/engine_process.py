@@ -42,7 +42,7 @@ class EngineProcess:
     def post(self, path: str, body: object) -> httpx.Response:
         return self.http.post(path, json=body)
 
-    def complete(self, prompt: list[int], **fields: Any) -> dict[str, Any]:
+    def complete(self, prompt: list[int] | str, **fields: Any) -> dict[str, Any]:
         """A greedy completion that returns ids; fails on any status but 200."""
         answer = self.post("/v1/completions", completion_body(prompt, **fields))
         assert answer.status_code == 200, answer.text

@@ -294,3 +294,41 @@ def test_no_more_than_max_num_seqs_run(make_bench: MakeBench) -> None:
         bench.step()
         assert bench.core.running <= 2
     assert all(len(bench.tokens(f"r{i}")) == 4 for i in range(5))
+
+
+def test_a_cached_prompt_does_not_wait_behind_long_prompts(make_bench: MakeBench) -> None:
+    """The call for a second reader's handle, at a prefill engine whose slots and chunk are full of long prompts."""
+    bench = make_bench(num_blocks=256, limits=CoreLimits(max_num_seqs=2, chunk_tokens=32))
+    run_one(bench, Request("first", PROMPT, 1, export=True))
+    for index in range(5):
+        bench.add(Request(f"long{index}", (index, *PROMPT * 3), 1))
+    bench.step()
+    bench.add(Request("second", PROMPT, 1, export=True))
+    bench.step()
+    assert bench.last("second").lease is not None
+    assert bench.tokens("second") == bench.tokens("first")
+    assert not bench.outputs["long0"]
+    bench.run()
+
+
+def test_a_cached_prompt_passes_one_that_waits_for_blocks(make_bench: MakeBench) -> None:
+    bench = make_bench(num_blocks=16)
+    run_one(bench, Request("first", PROMPT, 1, export=True))
+    bench.add(Request("large", PROMPT[::-1], 1))
+    bench.step()
+    bench.add(Request("second", PROMPT, 1))
+    bench.step()
+    assert bench.tokens("second") == bench.tokens("first")
+    assert bench.core.waiting == 1
+    bench.clock.now_s += 60
+    bench.run()
+    assert len(bench.tokens("large")) == 1
+
+
+def test_long_prompts_still_end_under_a_stream_of_short_ones(make_bench: MakeBench) -> None:
+    bench = make_bench(limits=CoreLimits(max_num_seqs=2, chunk_tokens=64))
+    bench.add(Request("long", PROMPT * 3, 1))
+    for index in range(60):
+        bench.add(Request(f"s{index}", (index, 1, 2, 3), 1))
+        bench.step()
+    assert len(bench.tokens("long")) == 1

@@ -76,7 +76,7 @@ def _outside(rows: int, clipped: int) -> Mask:
 
 
 def _hide(scores: Floats, position: int, window: int) -> None:
-    """Mask what queries position .. must not see. scores [heads, rows, group, keys]; the last key is the last query's."""
+    """Mask what queries from `position` on must not see. scores [heads, rows, group, keys]; the last key is theirs."""
     rows = scores.shape[1]
     if rows == 1:
         return

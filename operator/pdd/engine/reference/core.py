@@ -30,6 +30,9 @@ from pdd.engine.reference.sequence import (
 )
 
 _log = logging.getLogger("pdd.engine.core")
+SHORT_TOKENS = 64
+"""A request that has no more than this to compute goes before longer ones: it costs hardly more than a decode step."""
+_UNBOUNDED_TOKENS = 1 << 62
 
 
 class LoadPort(Protocol):
@@ -180,15 +183,18 @@ class EngineCore:
         return StepReport(True, decoded, prefilled)
 
     def _plan(self) -> list[tuple[Sequence, int]]:
-        """Which requests run how many tokens: every decode first, then prompts within the chunk."""
+        """Which requests run how many tokens: every decode, then prompts within the chunk.
+
+        Short rests of prompts go first, with at most half of the chunk while long ones want it.
+        """
         decoding = [s for s in self._running if not s.prefilling]
         plan = [(s, 1) for s in decoding if s.status is Status.RUNNING and self._make_room(s)]
-        budget = self.limits.chunk_tokens
-        for sequence in self._running:
-            if sequence.prefilling and budget > 0:
-                count = min(budget, len(sequence.tokens) - sequence.computed)
-                plan.append((sequence, count))
-                budget -= count
+        prompts = [s for s in self._running if s.prefilling]
+        short = [s for s in prompts if s.missing <= SHORT_TOKENS]
+        long = [s for s in prompts if s.missing > SHORT_TOKENS]
+        chunk = self.limits.chunk_tokens
+        spent = _share_out(plan, short, -(-chunk // 2) if long else chunk)
+        _share_out(plan, long, chunk - spent)
         return plan
 
     def _make_room(self, sequence: Sequence) -> bool:
@@ -212,14 +218,26 @@ class EngineCore:
     # -- admission --------------------------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Take in waiting requests in order. One that waits for another's work lets those behind it pass."""
+        """Take in waiting requests in order, but let those pass that need next to nothing.
+
+        A call for one token whose prompt is cached (a second reader's handle, a batch of a handoff) must not wait
+        behind long prompts: when slots or blocks are short it is still taken in, into slots of its own.
+        """
+        limit = self.limits.max_num_seqs
+        at_most_new = _UNBOUNDED_TOKENS
         for sequence in list(self._waiting):
-            if len(self._running) + len(self._loading) >= self.limits.max_num_seqs:
+            active = len(self._running) + len(self._loading)
+            if active >= 2 * limit:
                 return
-            cached = self.residency.settle(sequence, reserve=len(self._running))
+            if active >= limit:
+                at_most_new = SHORT_TOKENS
+            if at_most_new == SHORT_TOKENS and not sequence.may_pass:
+                continue
+            cached = self.residency.settle(sequence, reserve=len(self._running), at_most_new=at_most_new)
+            sequence.checked = True
             sequence.deferred = cached is Refusal.DEFERRED
             if cached is Refusal.NO_ROOM:
-                return
+                at_most_new = SHORT_TOKENS
             if not isinstance(cached, Refusal):
                 self._waiting.remove(sequence)
                 self._start(sequence, cached)
@@ -320,6 +338,17 @@ class EngineCore:
             self.leases.grant(lease, self._clock())
         self.residency.leave(sequence)
         return lease
+
+
+def _share_out(plan: list[tuple[Sequence, int]], prompts: list[Sequence], budget: int) -> int:
+    """Add as many tokens of `prompts`, in order, to the plan as the budget allows. Returns how many."""
+    left = budget
+    for sequence in prompts:
+        count = min(left, sequence.missing)
+        if count > 0:
+            plan.append((sequence, count))
+            left -= count
+    return budget - left
 
 
 def _landed_usage(sequence: Sequence, landed_tokens: int, landed_bytes: int) -> Usage:

@@ -63,6 +63,7 @@ class Completion:
 
     model: str
     prompt: tuple[int, ...]
+    prompt_was_text: bool
     max_tokens: int
     sampling: Sampling
     seeded: bool
@@ -105,6 +106,7 @@ def parse_completion(body: object, bounds: Bounds, tokenizer: ByteTokenizer) -> 
     return Completion(
         model=str(body["model"]) if body.get("model") else bounds.model_names[0],
         prompt=prompt,
+        prompt_was_text=_is_text(body.get("prompt")),
         max_tokens=max_tokens,
         sampling=sampling,
         seeded=body.get("seed") is not None,
@@ -138,6 +140,10 @@ def parse_prompt(prompt: object, vocab_size: int, tokenizer: ByteTokenizer) -> t
     if not isinstance(prompt, list) or not prompt:
         raise BadRequest("prompt", "prompt: must be a string or a list of token ids, one prompt, not empty")
     return check_ids("prompt", prompt, vocab_size)
+
+
+def _is_text(prompt: object) -> bool:
+    return isinstance(prompt, str) or (isinstance(prompt, list) and isinstance(prompt[0], str))
 
 
 def check_ids(field: str, ids: list[object], vocab_size: int) -> tuple[int, ...]:

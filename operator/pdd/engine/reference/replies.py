@@ -83,11 +83,13 @@ class Head:
 def completion_body(
     head: Head, text: str, tokens: list[int], finish_reason: str, usage: Usage | None, transfer: dict[str, Any] | None
 ) -> dict[str, Any]:
+    """The whole answer. Who sent the prompt as ids does not get them back: they would cross the line for nothing."""
     completion = head.completion
     choice = _choice(text, finish_reason)
     if completion.return_token_ids:
         choice["token_ids"] = tokens
-        choice["prompt_token_ids"] = list(completion.prompt)
+        if completion.prompt_was_text:
+            choice["prompt_token_ids"] = list(completion.prompt)
     return {
         **head.fields(),
         "choices": [choice],

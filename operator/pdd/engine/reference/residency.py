@@ -18,6 +18,7 @@ class Refusal(StrEnum):
     DEFERRED = "deferred"
     """Another sequence is about to hold its next block: waiting is cheaper than doing the work twice."""
     NO_ROOM = "no room"
+    TOO_LONG = "too long"
 
 
 class Residency:
@@ -29,10 +30,11 @@ class Residency:
         self._pending: dict[bytes, str] = {}
         """Whole blocks that a settled sequence is about to hold, by its request id."""
 
-    def settle(self, sequence: Sequence, reserve: int) -> int | Refusal:
+    def settle(self, sequence: Sequence, *, reserve: int, at_most_new: int) -> int | Refusal:
         """Blocks for all of the sequence's tokens, cached ones first. Returns how many leading tokens hold KV.
 
-        `reserve` blocks stay free, so that each running sequence can take one more.
+        `reserve` blocks stay free, so that each running sequence can take one more. A sequence of which more than
+        `at_most_new` tokens are not cached is refused.
         """
         size, tokens = self.store.block_size, sequence.tokens
         whole = len(tokens) // size
@@ -42,6 +44,8 @@ class Residency:
         held = len(match.blocks)
         if held < whole and sequence.digests[held] in self._pending:
             return Refusal.DEFERRED
+        if len(tokens) - match.tokens(size) > at_most_new:
+            return Refusal.TOO_LONG
         self.blocks.retain(match.blocks)
         cached = held * size
         needed = -(-len(tokens) // size) - held

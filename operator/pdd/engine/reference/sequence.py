@@ -108,6 +108,8 @@ class Sequence:
     registered: int = 0
     """Whole blocks already offered to the prefix cache."""
     usage: Usage | None = None
+    checked: bool = False
+    """Its prefix has been looked up at least once."""
     deferred: bool = False
     """Another request is about to hold its next block."""
     remote_done: bool = False
@@ -125,8 +127,18 @@ class Sequence:
         return len(self.tokens) - self.prompt_len
 
     @property
+    def missing(self) -> int:
+        """Tokens whose KV is still to be computed."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether looking for its prefix (again) may let it go before those that wait longer."""
+        return self.request.max_tokens == 1 and (self.deferred or not self.checked)
+
+    @property
     def prefilling(self) -> bool:
-        return len(self.tokens) - self.computed > 1 or self.output_len == 0
+        return self.missing > 1 or self.output_len == 0
 
     def add_blocks(self, blocks: list[int]) -> None:
         self.blocks.extend(blocks)
