@@ -128,6 +128,9 @@ def _wheels(part: str) -> Path:
         part_folder = folder.with_name(f"{folder.name}.part")
         shutil.rmtree(part_folder, ignore_errors=True)
         run(*words, "-q", "-w" if "wheel" in words else "-d", part_folder, "-c", constraints, *wanted, timeout_s=600)
+        for old in folder.parent.glob(f"{part}-*"):
+            if old != part_folder:
+                shutil.rmtree(old, ignore_errors=True)
         part_folder.rename(folder)
     return folder
 

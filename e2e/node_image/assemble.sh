@@ -70,7 +70,7 @@ sed -i 's/restrict_oom_score_adj = false/restrict_oom_score_adj = true/' "$node/
 cp -a "$node"/usr/lib/cni/* "$node/opt/cni/bin/"
 for b in containerd ctr containerd-shim-runc-v2; do ln -sf "/usr/bin/$b" "$node/usr/local/bin/$b"; done
 ln -sf /usr/sbin/runc "$node/usr/local/sbin/runc"
-install -m755 "$programs"/bin/{kubelet,kubeadm,kubectl} "$node/usr/bin/"
+install -m755 "$programs"/bin/{kubelet,kubeadm,kubectl,crictl} "$node/usr/bin/"
 printf %s "$KUBERNETES" >"$node/kind/version"
 # A container's systemd starts only what a node needs; kind's own Dockerfile removes the same units.
 chroot "$node" sh -c '

@@ -18,7 +18,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from e2e import engine, paths
@@ -98,6 +98,9 @@ def _programs(what: str = "all") -> Path:
         part.rename(target)
         if os.environ.get("PDD_KEEP_GO_CACHE") != "1":
             shutil.rmtree(work, ignore_errors=True)
+        for old in target.parent.iterdir():
+            if old != target:
+                shutil.rmtree(old, ignore_errors=True)
     paths.tools().mkdir(exist_ok=True)
     for tool in TOOLS:
         link = paths.tools() / tool
@@ -136,6 +139,10 @@ def _build(tag: str, saved: Path) -> None:
     part = saved.with_suffix(".part")
     for old in paths.cache().glob("node-*.tar"):
         old.unlink()
+    for image in run("docker", "images", "--format", "{{.Repository}}:{{.Tag}}", tag.split(":")[0]).split():
+        if image != tag:
+            with suppress(CommandFailed):  # a cluster made from it may still run
+                run("docker", "rmi", image)
     run("docker", "save", "-o", part, tag, timeout_s=300)
     part.rename(saved)
 

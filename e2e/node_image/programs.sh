@@ -3,7 +3,7 @@
 #
 # usage: programs.sh all|tools OUT GOWORK
 #   all      everything; tools: only kind, kubectl and helm, for a node image that was pulled
-#   OUT      gets bin/{kube-apiserver,...,kind,kubectl,helm,etcd,coredns,pause} and files/ (kind's own node files)
+#   OUT      gets bin/{kube-apiserver,...,kind,kubectl,helm,etcd,coredns,crictl,pause} and files/ (kind's own node files)
 #   GOWORK   throw-away folder for modules and Go's caches; safe to delete afterwards
 # Every program comes from its own small module, so that one project's version choices never touch another's.
 set -euo pipefail
@@ -76,6 +76,9 @@ require etcd "go.etcd.io/etcd/server/v3@$ETCD"
 build etcd go.etcd.io/etcd/server/v3 "" etcd
 require coredns "github.com/coredns/coredns@$COREDNS"
 build coredns github.com/coredns/coredns "" ""
+# kind asks the node's crictl which images it has.
+require cri-tools "sigs.k8s.io/cri-tools/cmd/crictl@$CRI_TOOLS"
+build cri-tools sigs.k8s.io/cri-tools/cmd/crictl "" ""
 
 kind_dir=$(cd "$gowork/modules/kind" && go list -m -f '{{.Dir}}' sigs.k8s.io/kind)
 rm -rf "$out/files"
