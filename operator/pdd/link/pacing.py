@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-BURST_S = 0.005
+BURST_S = 0.025
+"""How much of a busy moment of this process is made up for afterwards."""
 MIN_BURST_BYTES = 32 * 1024
 HEADROOM = 0.98
 """Share of the cap that is used, so that a queue on the line drains when the cap equals the line's capacity."""
