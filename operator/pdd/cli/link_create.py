@@ -226,7 +226,8 @@ def _explain(error: Exception, where: str, what: str) -> PDDError:
         if error.status == 403:
             return Forbidden(f"{where} does not let you {what}; ask its administrator for that right")
         return Unreachable(f"{where} answers {error.status} {error.reason} to: {what}")
-    return Unreachable(f"{where} does not answer ({error}); check the server's address, the network and a VPN")
+    why = getattr(error, "reason", None) or error
+    return Unreachable(f"{where} does not answer ({why}); check the server's address, the network and a VPN")
 
 
 def _result(options: LinkCreateOptions, server: str, identity: str, credentials: Credentials, created: bool) -> Json:
