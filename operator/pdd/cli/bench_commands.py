@@ -120,3 +120,39 @@ def replay(
         return 0
 
     raise typer.Exit(run_interruptible(run(), lambda: console.say("\nstopping the processes")))
+
+
+@bench_app.command("router")
+def router(
+    requests: Annotated[int, typer.Option(min=10, help="Requests in the closed loop.")] = 1000,
+    rate: Annotated[float, typer.Option(min=1, help="Requests a second of the latency figures.")] = 50.0,
+    seconds: Annotated[float, typer.Option(min=1, help="How long at that rate.")] = 5.0,
+    streams: Annotated[int, typer.Option(min=1, help="Streams of 200 tokens at once.")] = 32,
+    json: Json = False,
+) -> None:
+    """What the router costs, alone.
+
+    Its engines answer at once and have no model. CPU time is the router process's own, as the kernel counts it.
+
+    \b
+    Example: pdd bench router --rate 100 --json
+    """
+    from json import dumps
+
+    from pdd.cli.bench.router import RouterBench, bench_router
+    from pdd.cli.console import Console
+    from pdd.cli.runner.interrupt import run_interruptible
+
+    bench = RouterBench(requests=requests, rate=rate, seconds=seconds, streams=streams)
+    console = Console()
+
+    async def run() -> int:
+        document = await bench_router(bench, console.say)
+        if json:
+            console.result(dumps(document, indent=2))
+        else:
+            shown = {key: value for key, value in document.items() if key not in ("apiVersion", "kind")}
+            console.result("\n".join(f"  {key:<38} {value}" for key, value in shown.items()))
+        return 0
+
+    raise typer.Exit(run_interruptible(run(), lambda: console.say("\nstopping the processes")))
