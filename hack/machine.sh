@@ -3,7 +3,7 @@
 #
 # usage: machine.sh [--check]     --check only says what is missing; exit 1 if something is
 set -euo pipefail
-go_wanted=1.24
+go_wanted=1.21 # from here on Go fetches, as a module, the newer toolchain that a program asks for
 PATH=$PATH:/usr/sbin:/sbin:/usr/local/go/bin
 # command -> package
 declare -A needs=(
@@ -47,7 +47,7 @@ if [ ${#packages[@]} -gt 0 ]; then
   apt-get -qq install -y --no-install-recommends "${packages[@]}" >/dev/null
 fi
 if ! go_fits; then
-  # Debian 12's own Go is 1.19; its backports have a fit one.
+  # Debian 12's own Go is 1.19; its backports have a newer one.
   codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
   mirror=$({ cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null || true; } | grep -oE 'https?://[^ ]+/debian/?( |$)' | grep -v snapshot | head -n 1 | tr -d ' ')
   if [ -n "$mirror" ] && ! grep -rqs "$codename-backports" /etc/apt/sources.list /etc/apt/sources.list.d; then

@@ -15,6 +15,7 @@ out=$(mkdir -p "$2" && cd "$2" && pwd)
 gowork=$(mkdir -p "$3" && cd "$3" && pwd)
 mkdir -p "$out/bin" "$gowork/modules"
 export CGO_ENABLED=0 GOFLAGS="-modcacherw ${GOFLAGS:-}" GOWORK=off
+export GOTOOLCHAIN=auto # a Go older than a program asks for fetches the newer toolchain through the module proxy
 export GOCACHE="${PDD_GOCACHE:-$gowork/build}" GOMODCACHE="${PDD_GOMODCACHE:-$gowork/mod}"
 
 say() { printf '%s node-image: %s\n' "$(date +%T)" "$*" >&2; }
