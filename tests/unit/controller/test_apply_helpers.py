@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.unit.controller.samples import DEPLOYMENT, deployment, link, merged
 
 from pdd.controller.cleanup import deadline_s, expired
 from pdd.controller.plan import plan_problem, relay_replicas
 from pdd.controller.sweep import orphans
-from tests.unit.controller.samples import DEPLOYMENT, deployment, link, merged
 
 
 def going(at: str, **annotations: str) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.unit.controller.samples import LINK
 
 from pdd.common.certs import Pair, make_ca
 from pdd.common.errors import InvalidInput
 from pdd.controller.desired.config import build_tls_secret
 from pdd.controller.labels import Owner
 from pdd.controller.material import drain_token_of, leaf_for, pair_of
-from tests.unit.controller.samples import LINK
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 NAMES = ["gateway.site-b.models.pdd.internal"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.controller.samples import link
 
 from pdd.api.conditions import Reason
 from pdd.controller.observe import gateway_address, is_ready, pod_cidrs, trouble_of, view_workload
-from tests.unit.controller.samples import link
 
 
 def sts(ready: int, updated: int, observed: int = 2, generation: int = 2) -> dict[str, Any]:
@@ -43,14 +43,22 @@ def test_rolled_out_needs_the_current_generation() -> None:
     assert not view_workload(sts(2, 1), [], 2, known=True).rolled_out
 
 
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient cpu"}
+CRASHED = {"terminated": {"exitCode": 2}}
+
+
 @pytest.mark.parametrize(
     ("broken", "reason", "remedy"),
     [
         (waiting("ImagePullBackOff"), Reason.IMAGE_PULL, "imagePullSecrets"),
-        (waiting("CrashLoopBackOff", lastState={"terminated": {"exitCode": 2}}), Reason.CRASH_LOOP, "last exit code 2; see: kubectl logs -n n p-0 -c engine --previous"),
-        (pod("p-0", conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes: Insufficient cpu"}]), Reason.UNSCHEDULABLE, "Insufficient cpu"),
+        (
+            waiting("CrashLoopBackOff", lastState=CRASHED),
+            Reason.CRASH_LOOP,
+            "code 2; see: kubectl logs -n n p-0 -c engine",
+        ),
+        (pod("p-0", conditions=[UNSCHEDULABLE]), Reason.UNSCHEDULABLE, "Insufficient cpu"),
     ],
-)  # fmt: skip
+)
 def test_trouble_says_what_and_what_to_do(broken: dict[str, Any], reason: Reason, remedy: str) -> None:
     found = trouble_of([broken])
     assert found is not None and found.reason is reason and remedy in found.message
