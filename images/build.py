@@ -51,6 +51,8 @@ def build(parts: Sequence[str] = PARTS, tag: str = "dev", base: str | None = Non
             app = _app(Path(folder))
             with ThreadPoolExecutor(2) as pool:
                 list(pool.map(lambda part: _image(part, tag, base, stale[part], app, Path(folder)), stale))
+        # What the new images replaced; the stage with the dependencies has no label and stays for the next build.
+        run("docker", "image", "prune", "-f", "--filter", f"label={LABEL}", timeout_s=120)
         say(f"built {', '.join(stale)} in {time.monotonic() - started:.1f} s")
     return [f"pdd/{part}:{tag}" for part in parts]
 
