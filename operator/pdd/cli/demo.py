@@ -13,7 +13,15 @@ from typing import Any
 from pdd.api.engines import kv_layout, served_names, tokenizer_name
 from pdd.cli.chat import ChatRun, stream_chat
 from pdd.cli.console import Console
-from pdd.cli.demo_report import LineFacts, Measured, demo_document, demo_table, handoff_line, unmet_promises
+from pdd.cli.demo_report import (
+    SECOND_TOKEN_LIMIT_MS,
+    LineFacts,
+    Measured,
+    demo_document,
+    demo_table,
+    handoff_line,
+    unmet_promises,
+)
 from pdd.cli.demo_show import StreamView
 from pdd.cli.demo_text import Messages, follow_up, long_chat
 from pdd.cli.runner.interrupt import run_interruptible
@@ -43,6 +51,7 @@ class DemoOptions:
     as_json: bool = False
     keep: bool = False
     port: int = 0
+    second_token_limit_ms: float = SECOND_TOKEN_LIMIT_MS
 
 
 def fit_output_tokens(prompt_tokens: int, bytes_per_token: int, rate_mbps: int) -> int:
@@ -186,9 +195,10 @@ def report(spec: LocalSpec, options: DemoOptions, console: Console, results: Dem
     link = spec.link.spec
     line = LineFacts(link.line.capacity_mbps, link.line.rtt_ms, link.streams)
     relayed, naive, after = results.relayed, results.naive, results.follow_up
-    unmet = unmet_promises(relayed, [m for m in (naive, after) if m is not None])
+    others = [m for m in (naive, after) if m is not None]
+    unmet = unmet_promises(relayed, others, options.second_token_limit_ms)
     if options.as_json:
-        console.result(json.dumps(demo_document(line, relayed, naive, after, seconds), indent=2))
+        console.result(json.dumps(demo_document(line, relayed, naive, after, unmet=unmet, seconds=seconds), indent=2))
     else:
         console.say()
         console.result(demo_table(relayed, naive, after))

@@ -61,7 +61,9 @@ def request_record(measured: Measured) -> dict[str, Any]:
     }
 
 
-def unmet_promises(relayed: Measured, others: Sequence[Measured]) -> list[str]:
+def unmet_promises(
+    relayed: Measured, others: Sequence[Measured], second_token_limit_ms: float = SECOND_TOKEN_LIMIT_MS
+) -> list[str]:
     """What was promised and did not come true, one sentence each."""
     unmet = [
         f"{m.name}: the tokens differ from one engine's, first at position {first_difference(m)}"
@@ -74,9 +76,9 @@ def unmet_promises(relayed: Measured, others: Sequence[Measured]) -> list[str]:
     elif not producers.get("MD"):
         unmet.append(f"{relayed.name}: MD made no token, the handoff did not take place")
     gap = relayed.run.second_token_ms
-    if gap is None or gap > SECOND_TOKEN_LIMIT_MS:
+    if gap is None or gap > second_token_limit_ms:
         shown = "never came" if gap is None else f"came {gap:.0f} ms after the first"
-        unmet.append(f"{relayed.name}: the second token {shown} (limit {SECOND_TOKEN_LIMIT_MS:.0f} ms)")
+        unmet.append(f"{relayed.name}: the second token {shown} (limit {second_token_limit_ms:.0f} ms)")
     return unmet
 
 
@@ -90,17 +92,22 @@ def first_difference(measured: Measured) -> int:
 
 
 def demo_document(
-    line: LineFacts, relayed: Measured, naive: Measured, follow_up: Measured | None, seconds: float
+    line: LineFacts,
+    relayed: Measured,
+    naive: Measured,
+    follow_up: Measured | None,
+    *,
+    unmet: Sequence[str],
+    seconds: float,
 ) -> dict[str, Any]:
     """The JSON document of `pdd demo`. The long request's figures stand at the top, `naive` beside them; `requests`
     lists every request that took its own way through the router."""
     requests = [m for m in (relayed, follow_up) if m is not None]
-    unmet = unmet_promises(relayed, [m for m in (naive, follow_up) if m is not None])
     return {
         "apiVersion": "pdd.dev/v1alpha1",
         "kind": "DemoReport",
         "met": not unmet,
-        "unmet": unmet,
+        "unmet": list(unmet),
         "line": {"rate_mbps": line.rate_mbps, "rtt_ms": line.rtt_ms, "streams": line.streams, "emulated": True},
         **{key: value for key, value in request_record(relayed).items() if key != "name"},
         "naive": request_record(naive),

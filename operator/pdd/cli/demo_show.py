@@ -6,6 +6,7 @@ from pdd.cli.console import Console
 
 _COLOURS = {"P": "yellow", "RLD": "magenta", "MD": "cyan"}
 _MARGIN = 6
+_NO_TEXT = "\N{REPLACEMENT CHARACTER}"
 
 
 class StreamView:
@@ -23,7 +24,7 @@ class StreamView:
             self._producer = producer
             label = self._console.style(producer.ljust(_MARGIN - 2), _COLOURS.get(producer, "bold"), "bold")
             self._console.write(f"  {label}|")
-        shown = "".join(c if c.isprintable() or c == "\n" else "\N{MIDDLE DOT}" for c in text)
+        shown = "".join(c if c == "\n" or (c.isprintable() and c not in _NO_TEXT) else "\N{MIDDLE DOT}" for c in text)
         lines = shown.split("\n")
         colour = _COLOURS.get(self._producer, "bold")
         margin = "\n" + " " * _MARGIN + "|"

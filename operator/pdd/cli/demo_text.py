@@ -59,5 +59,10 @@ def long_chat(seed: int, prompt_tokens: int, count_tokens: Callable[[Messages], 
 
 
 def follow_up(first: Messages, answer: str, question: str) -> Messages:
-    """The conversation one turn later: its prompt begins with all of the first one's."""
-    return [*first, {"role": "assistant", "content": answer}, {"role": "user", "content": question}]
+    """The conversation one turn later: its prompt begins with all of the first one's.
+
+    Of the answer the readable characters are kept. A small model's bytes are not always text, and each that is none
+    would come back as a replacement character of three bytes.
+    """
+    readable = "".join(c for c in answer if c == "\n" or (c.isprintable() and c != "\N{REPLACEMENT CHARACTER}"))
+    return [*first, {"role": "assistant", "content": readable}, {"role": "user", "content": question}]

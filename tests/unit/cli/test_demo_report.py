@@ -46,12 +46,13 @@ def test_another_pipeline_a_missing_handoff_and_a_late_second_token_are_failures
     assert "took pipeline P-RLD" in unmet_promises(measured(pipeline="P-RLD"), [])[0]
     assert "MD made no token" in unmet_promises(measured(producers={"P": 1, "RLD": 2, "MD": 0}), [])[0]
     assert "came 301 ms after the first" in unmet_promises(measured(gap_ms=301.0), [])[0]
+    assert unmet_promises(measured(gap_ms=301.0), [], second_token_limit_ms=500.0) == []
     assert "never came" in unmet_promises(measured(ids=(1,), single=(1,)), [])[0]
 
 
 def test_the_document_has_the_fields_that_scripts_rely_on() -> None:
     document = demo_document(
-        LINE, measured(), measured("naive", pipeline="P-MD", gap_ms=2800.0, handoff=None), None, 20.0
+        LINE, measured(), measured("naive", pipeline="P-MD", gap_ms=2800.0, handoff=None), None, unmet=[], seconds=20.0
     )
     fields = {
         "pipeline", "ttft_ms", "second_token_ms", "tokens", "producers", "identical", "handoff", "kv_bytes_on_line",

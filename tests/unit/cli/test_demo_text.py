@@ -28,6 +28,7 @@ def test_a_prompt_shorter_than_the_template_is_refused() -> None:
 
 def test_a_follow_up_begins_with_the_first_conversation() -> None:
     first = long_chat(1, 800, count)
-    later = follow_up(first, "an answer", "and then?")
+    later = follow_up(first, "an\x07 \ufffdanswer\n", "and then?")
+    assert later[1]["content"] == "an answer\n"
     assert later[:1] == first
     assert [message["role"] for message in later] == ["user", "assistant", "user"]
