@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pdd.api.conditions import Condition, ConditionStatus, ConditionType, get_condition
-from pdd.api.status import PDDDeploymentStatus, RoleStatus
+from pdd.api.status import MemberState, PDDDeploymentStatus, RoleStatus, Site
 from pdd.api.v1alpha1 import PDDDeployment
 
-STALE_AFTER_S = 30
 _NEGATIVE = (ConditionType.DEGRADED.value, ConditionType.PROGRESSING.value)
 """Conditions whose True is the state that wants attention."""
 _SHORT_ROLE = {"prefill": "P", "relayDecode": "RLD", "mainDecode": "MD"}
@@ -32,14 +31,15 @@ def age(then: str, now: datetime) -> str:
 
 
 def deployment_lines(deployment: PDDDeployment, now: datetime) -> list[str]:
-    """Verdict first, one line a role, the line, then what is wrong and who must act. Ages are told for what was seen
-    through the operator."""
+    """Verdict first, one line a role, the line, then what is wrong and who must act. Ages are told for what the
+    operator saw in B."""
     status = deployment.status
     if status is None:
         hint = "no status yet: is the operator running? kubectl -n pdd-system get pods"
         return [f"{deployment.name}  Unknown  {hint}"]
     lines = [_verdict(deployment, status, now)]
-    lines += [_role_line(role, now) for role in status.roles]
+    answers = status.member is None or status.member.state is MemberState.CONNECTED
+    lines += [_role_line(role, answers, now) for role in status.roles]
     lines.append(f"  A  router {status.router.ready}/{status.router.desired}  {status.router.reason}".rstrip())
     if status.link is not None:
         link = status.link
@@ -49,8 +49,8 @@ def deployment_lines(deployment: PDDDeployment, now: datetime) -> list[str]:
         lines.append(f"  line {link.name}  {link.state}  {link.connected_engines} engines{used}{rtt}{limited}")
     if status.member is not None:
         member = status.member
-        seen = f"  last contact {age(member.last_contact, now)} ago" if member.last_contact else ""
-        lines.append(f"  cluster B  {member.state.value}  {member.reason}{seen}".rstrip())
+        words = [f"  cluster B  {member.state.value} since {age(member.since, now)}", member.reason, member.message]
+        lines.append("  ".join(word for word in words if word))
     if status.scaling is not None and status.scaling.history:
         event = status.scaling.history[0]
         lines.append(f"  scaled RLD {event.from_} -> {event.to}  {event.reason}  {age(event.time, now)} ago")
@@ -88,25 +88,15 @@ def _verdict(deployment: PDDDeployment, status: PDDDeploymentStatus, now: dateti
     return f"{deployment.name}  {word}  mode {status.mode.value}  model {model}{stale}"
 
 
-def _role_line(role: RoleStatus, now: datetime) -> str:
+def _role_line(role: RoleStatus, answers: bool, now: datetime) -> str:
+    """`observed_at` is when this was first seen as it is; while B answers it is seen so until now."""
     ready = "?" if role.ready is None else str(role.ready)
     parts = [f"  {role.site.value}  {_SHORT_ROLE[role.role.value]:<3} {ready}/{role.desired}"]
-    if role.reason:
-        parts.append(role.reason)
-    if role.message:
-        parts.append(role.message)
-    if role.observed_at and role.site.value == "B":
-        seen = age(role.observed_at, now)
-        parts.append(f"seen {seen} ago" + (" (stale)" if _older(role.observed_at, now) else ""))
+    parts += [text for text in (role.reason, role.message) if text]
+    if role.observed_at and role.site is Site.B:
+        so_for = age(role.observed_at, now)
+        parts.append(f"unchanged for {so_for}" if answers else f"STALE: B does not answer; so since {so_for}")
     return "  ".join(parts)
-
-
-def _older(then: str, now: datetime) -> bool:
-    try:
-        at = datetime.fromisoformat(then.replace("Z", "+00:00"))
-    except ValueError:
-        return True
-    return (now - at).total_seconds() > STALE_AFTER_S
 
 
 def _problems(conditions: Sequence[Condition], now: datetime) -> list[str]:

@@ -38,7 +38,7 @@ def deployment(**status: Any) -> PDDDeployment:
                 "name": "b", "state": "Healthy", "connectedEngines": 2, "rttMs": 20, "goodputMbps": 41,
                 "capacityMbps": 200,
             },
-            "member": {"state": "Connected", "reason": "Connected", "lastContact": "2026-12-01T11:59:58Z"},
+            "member": {"state": "Connected", "since": "2026-12-01T11:57:49Z"},
             **status,
         },
     }  # fmt: skip
@@ -63,9 +63,9 @@ def test_ages(then: str, text: str) -> None:
 def test_a_healthy_deployment_is_a_verdict_and_few_lines() -> None:
     lines = deployment_lines(deployment(), NOW)
     assert lines[0] == "chat  Ready since 2m11s  mode Normal  model tiny"
-    assert "  B  MD  2/2  seen 4 s ago" in lines
+    assert "  B  MD  2/2  unchanged for 4 s" in lines
     assert "  line b  Healthy  2 engines  41 of 200 Mbit/s  RTT 20 ms" in lines
-    assert "  cluster B  Connected  Connected  last contact 2 s ago" in lines
+    assert "  cluster B  Connected since 2m11s" in lines
     assert len(lines) <= 24 and all(len(line) <= 80 for line in lines)
     assert not any("!!" in line for line in lines)
     assert is_ready(deployment())
@@ -77,6 +77,7 @@ def test_a_lost_b_is_unknown_and_stale_not_zero() -> None:
     ]
     lost = deployment(
         mode="Local",
+        member={"state": "Lost", "since": "2026-12-01T11:58:00Z", "reason": "Unreachable", "message": "no route"},
         roles=roles,
         conditions=[
             condition("Ready", "True", "Ready"),
@@ -85,9 +86,10 @@ def test_a_lost_b_is_unknown_and_stale_not_zero() -> None:
         ],
     )
     lines = deployment_lines(lost, NOW)
-    assert "  B  MD  ?/2  MemberLost  seen 2m00s ago (stale)" in lines
+    assert "  B  MD  ?/2  MemberLost  STALE: B does not answer; so since 2m00s" in lines
     assert "  !! Degraded True: LineLost, 2m11s: requests run whole on RLD" in lines
     assert any(line.startswith("  !! MembersReachable Unknown") for line in lines)
+    assert "  cluster B  Lost since 2m00s  Unreachable  no route" in lines
     assert "mode Local" in lines[0]
 
 
