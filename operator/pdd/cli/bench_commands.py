@@ -156,3 +156,36 @@ def router(
         return 0
 
     raise typer.Exit(run_interruptible(run(), lambda: console.say("\nstopping the processes")))
+
+
+@bench_app.command("link")
+def link(
+    line: Annotated[str, typer.Option(help="emulated, or loopback (no line at all).")] = "emulated",
+    rtt_ms: Annotated[float, typer.Option(min=0, help="Round trip of the emulated line in ms.")] = 20.0,
+    mbps: Annotated[float, typer.Option(min=1, help="Cap of the link in Mbit/s.")] = 95.0,
+    line_mbps: Annotated[float, typer.Option(min=0, help="Rate of the emulated line; 0: the cap.")] = 100.0,
+    streams: Annotated[list[int] | None, typer.Option(min=1, max=16, help="Streams (repeatable; 1 and 4).")] = None,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds of each transfer.")] = 2,
+    json: Json = False,
+) -> None:
+    """Goodput and the fast lane, beside plain TCP.
+
+    One object and many, by number of streams; the fast lane's round trip idle and while bulk saturates the cap.
+
+    \b
+    Example: pdd bench link --mbps 950 --line-mbps 1000 --streams 1 --streams 4 --json
+    """
+    from json import dumps
+
+    from pdd.cli.bench.link import bench_link, link_rows
+    from pdd.cli.console import Console, table
+    from pdd.common.errors import InvalidInput
+
+    if line not in ("emulated", "loopback"):
+        raise InvalidInput("--line", line, "use emulated or loopback")
+    console = Console()
+    console.say("measuring the link; about 10 s for each number of streams")
+    document = bench_link(
+        line=line, rtt_ms=rtt_ms, mbps=mbps, streams=streams or (1, 4), rounds=rounds, line_mbps=line_mbps
+    )
+    console.result(dumps(document, indent=2) if json else table(link_rows(document)))

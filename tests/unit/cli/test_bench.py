@@ -10,6 +10,7 @@ import pytest
 from pdd.api.config import HandoffMode
 from pdd.api.deployment import SLASpec
 from pdd.cli.bench.handoff import Sample, handoff_rows, summarise, with_mode
+from pdd.cli.bench.link import link_rows
 from pdd.cli.bench.replay import Outcome, hit_bucket, replay_rows
 from pdd.cli.bench.replay import summarise as summarise_replay
 from pdd.cli.bench.stats import percentile, spread
@@ -97,3 +98,15 @@ def test_hit_rate_buckets_have_inclusive_lower_edges() -> None:
         assert run is not None
         buckets.append(hit_bucket(run))
     assert buckets == ["<50 %", "50-80 %", "80-95 %", ">=95 %"]
+
+
+def test_the_links_table_puts_plain_tcp_beside_it() -> None:
+    shares = {"first_bps": 9e7, "last_bps": 9.5e7, "first_share": 0.9, "last_share": 0.95}
+    lane = {"idle": {"p50": 20.1, "p99": 21.0}, "under_bulk": {"p50": 22.0, "p99": 30.0}}
+    document = {
+        "link_by_streams": {"4": {"one_object": shares, "many_objects": shares, "fast_lane_ms": lane}},
+        "plain": {"tcp_1": {"first_bps": 9e7, "last_bps": 9e7}},
+    }
+    rows = link_rows(document)
+    assert rows[1] == ["link, 4 streams", "90.0 %, 95.0 %", "90.0 %, 95.0 %", "20.1 / 21.0 ms", "22.0 / 30.0 ms"]
+    assert rows[2] == ["plain TCP, 1", "90, 90 Mbit/s", "-", "-", "-"]
