@@ -132,16 +132,6 @@ async def test_children_die_when_the_runner_is_killed(tmp_path: Path) -> None:
         runner.stdout.close()
 
 
-async def test_a_set_up_command_runs_once_and_is_not_missed(tmp_path: Path) -> None:
-    async with Supervisor(tmp_path) as supervisor:
-        await supervisor.run_once(ProcessSpec("setup", (sys.executable, "-S", "-c", "pass"), once=True), timeout_s=10)
-        supervisor.check()
-        with pytest.raises(ChildFailed, match="bad exited with status 3"):
-            await supervisor.run_once(
-                ProcessSpec("bad", (sys.executable, "-S", "-c", "raise SystemExit(3)"), once=True), 10
-            )
-
-
 def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(PDDError, match="x: cannot run /no/such/program"):
         Supervisor(tmp_path).start(ProcessSpec("x", ("/no/such/program",)))
@@ -195,11 +185,3 @@ async def test_an_error_of_the_work_itself_passes_through(tmp_path: Path) -> Non
         with pytest.raises(Unreachable, match="connection reset"):
             await supervisor.guard(wrong())
         assert await supervisor.guard(asyncio.sleep(0, 7)) == 7
-
-
-async def test_a_commands_output_is_kept_apart_from_its_talk(tmp_path: Path) -> None:
-    argv = (sys.executable, "-S", "-c", "import sys; print('talk', file=sys.stderr); print('{}')")
-    async with Supervisor(tmp_path) as supervisor:
-        out = await supervisor.run_once(ProcessSpec("bench", argv, once=True, keep_stdout=True), timeout_s=10)
-        assert out == "{}\n"
-        assert supervisor.child("bench").last_lines() == ["talk"]

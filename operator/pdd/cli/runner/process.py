@@ -19,17 +19,11 @@ _TAIL_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to run. `name` is unique in a stack and names the log file; `env` is laid over our own environment.
-
-    once: a command that is expected to end with status 0 (set-up, a bench); it is not watched.
-    keep_stdout: its standard output goes to a file of its own, not into the log.
-    """
+    """What to run. `name` is unique in a stack and names the log file; `env` is laid over our own environment."""
 
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
-    once: bool = False
-    keep_stdout: bool = False
 
 
 class Child:
@@ -46,14 +40,12 @@ class Child:
                 if os.getppid() != parent:  # the parent died between fork and prctl
                     os._exit(1)
 
-        self.out_path = log_path.with_suffix(".out") if spec.keep_stdout else log_path
-        with log_path.open("wb") as log, contextlib.ExitStack() as stack:
-            out = stack.enter_context(self.out_path.open("wb")) if spec.keep_stdout else log
+        with log_path.open("wb") as log:
             self._popen = subprocess.Popen(
                 spec.argv,
                 stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=log,
+                stdout=log,
+                stderr=subprocess.STDOUT,
                 env={**os.environ, **spec.env},
                 start_new_session=True,
                 preexec_fn=bind_to_parent,

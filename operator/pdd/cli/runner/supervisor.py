@@ -82,28 +82,12 @@ class Supervisor:
                 raise TimedOut(f"{child.spec.name} is not {what} after {timeout_s:g} s; its last lines:\n{shown}")
             await asyncio.sleep(_POLL_S)
 
-    async def run_once(self, spec: ProcessSpec, timeout_s: float) -> str:
-        """Run a command to its end; what it wrote (with `keep_stdout`: on standard output alone).
-
-        Raises ChildFailed on another status than 0, TimedOut after `timeout_s`.
-        """
-        child = self.start(spec)
-        deadline = self._clock() + timeout_s
-        while child.returncode is None:
-            if self._clock() >= deadline:
-                raise TimedOut(f"{spec.name} has not ended after {timeout_s:g} s")
-            await asyncio.sleep(_POLL_S)
-        if child.returncode != 0:
-            raise ChildFailed(child, "while it was needed")
-        return child.out_path.read_text(errors="replace")
-
     def check(self) -> None:
         """Raise ChildFailed if a child that should run has ended."""
         if self._stopping:
             return
         for child in self._children:
-            code = child.returncode
-            if code is not None and not (child.spec.once and code == 0):
+            if child.returncode is not None:
                 raise ChildFailed(child, "while it was needed")
 
     async def watch(self) -> None:
