@@ -360,6 +360,7 @@ class Lane:
         """Take the channel out; what is on the wire for it needs no second try."""
         del self.channels[channel.id]
         self.queued_bytes -= channel.drop_queue()
+        channel.fin_wanted = channel.fin_sent  # it may still stand in the round robin: nothing is to leave from it
         self._window_left += channel.window
         if channel.done:
             return  # everything was sent in full and must still arrive
