@@ -16,6 +16,9 @@ from pdd.api.config import EndpointConfig, GatewayConfig, LinkTuning, TLSFiles
 from pdd.common.certs import Pair, issue, make_ca
 from pdd.link.endpoint import Endpoint
 from pdd.link.gateway import Gateway
+from pdd.link.hello import LaneName
+from pdd.link.lane import Lane
+from pdd.link.session import Session
 
 GATEWAY_NAME = "gateway.link.pdd"
 ENDPOINT_NAME = "endpoint.link.pdd"
@@ -41,7 +44,7 @@ def write_pair(folder: Path, name: str, pair: Pair, ca: Pair, peer_name: str) ->
 async def until(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
     """Wait for a condition, with a bound."""
     async with asyncio.timeout(limit_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - the condition is another object's state, which signals nothing
             await asyncio.sleep(0.01)
 
 
@@ -116,6 +119,18 @@ class Lab:
             await self.endpoint.stop()
         if self.gateway is not None:
             await self.gateway.stop()
+
+    def session(self, end: str) -> Session:
+        """The session at `gateway` or `endpoint`."""
+        if end == "endpoint":
+            assert self.endpoint is not None
+            assert self.endpoint.session is not None
+            return self.endpoint.session
+        assert self.gateway is not None
+        return next(iter(self.gateway.sessions.values()))
+
+    def lane(self, end: str, lane: str) -> Lane:
+        return self.session(end).lanes[LaneName(lane)].lane
 
     async def get(self, path: str, port: int | None = None) -> tuple[int, bytes]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port or self.http_port)

@@ -1,4 +1,4 @@
-"""What the link reaches: goodput as a share of the cap, the fast lane's delay idle and beside saturated bulk, plain TCP.
+"""What the link reaches: goodput as a share of the cap, the fast lane's delay beside saturated bulk, plain TCP.
 
 Everything runs as processes of this machine, over one of three lines:
 
@@ -195,7 +195,8 @@ def _fast_lane(bench: _Bench, target: str, proxy: str, http: str) -> dict[str, A
     args = ["ping", "--target", f"{MEMBER}:80", "--proxy", http, "--seconds", str(spec.ping_s)]
     idle = bench.peer("a", *args)
     size = int(spec.object_bytes * max(1.0, (spec.ping_s + 2) / spec.object_s))
-    load = bench.begin_peer("b", "read", "--target", target, "--proxy", proxy, "--bytes", str(size), "--connections", "4")
+    reading = ["read", "--target", target, "--proxy", proxy, "--bytes", str(size), "--connections", "4"]
+    load = bench.begin_peer("b", *reading)
     time.sleep(0.7)  # the load has to be under way: part of what is measured, not a wait for luck
     busy = bench.peer("a", *args)
     bench.wait(load)

@@ -47,6 +47,8 @@ def limited_by(sample: LineSample) -> LimitedBy:
         return LimitedBy.IDLE  # the source is slower than the line
     if sample.resent_share >= 0.01:
         return LimitedBy.LOSS
+    if sample.starved or sample.receiver_limited_share >= 0.5:
+        return LimitedBy.WINDOW
     if sample.core_share >= 0.9:
         return LimitedBy.CORE
     return LimitedBy.WINDOW

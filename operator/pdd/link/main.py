@@ -71,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
         command = commands.add_parser(name, help=text)
         command.add_argument("--config", required=True, help="JSON file")
         if name == "endpoint":
-            command.add_argument("--name", default="", help="in place of the file's name: pods of one set share the file")
+            command.add_argument("--name", default="", help="replaces the file's name, which a set's pods share")
     line = commands.add_parser("emulate-line", help="a WAN in user space: delays and paces TCP connections")
     line.add_argument("--listen", required=True, metavar="HOST:PORT", help="where B dials in")
     line.add_argument("--to", required=True, metavar="HOST:PORT", help="where A listens")

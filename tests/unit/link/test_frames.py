@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from pdd.link.frames import (
     HEADER_BYTES,
     MAX_ACK_RANGES,

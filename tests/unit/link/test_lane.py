@@ -6,11 +6,11 @@ import random
 from dataclasses import replace
 
 import pytest
+from tests.unit.link.wire import LIMITS, Wire
+
 from pdd.link.channel import INITIAL_CREDIT_BYTES
 from pdd.link.events import Drained
 from pdd.link.frames import Frame, FrameError, FrameType
-
-from tests.unit.link.wire import LIMITS, Wire
 
 
 def message(size: int, seed: int = 1) -> bytes:
@@ -300,7 +300,7 @@ def test_losing_the_session_resets_every_channel_with_an_event() -> None:
         Frame(FrameType.ACK, offset=0, payload=b"odd"),
         Frame(FrameType.HELLO, channel=1, seq=1),
     ],
-    ids=["no seq", "no channel", "never opened here", "beyond the credit", "ack of nothing", "torn ack", "no lane frame"],
+    ids=["no seq", "no channel", "never opened", "beyond the credit", "ack of nothing", "torn ack", "no lane frame"],
 )
 def test_a_peer_that_breaks_the_protocol_is_noticed(frame: Frame) -> None:
     lane = Wire().a.lane

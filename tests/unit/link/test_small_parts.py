@@ -5,13 +5,22 @@ from __future__ import annotations
 import struct
 
 import pytest
+
 from pdd.api.config import EndpointConfig, EndpointMode, TLSFiles
 from pdd.common.errors import InvalidInput
 from pdd.link.allow import parse_rules, parse_target, permitted
 from pdd.link.backoff import CAP_S, backoff_s
 from pdd.link.frames import MAX_PAYLOAD_BYTES, Frame, FrameError, FrameType
-from pdd.link.hello import Hello, LaneName, Welcome, WelcomeStatus, hello_frame, parse_hello, parse_welcome
-from pdd.link.hello import welcome_frame as welcome_frame
+from pdd.link.hello import (
+    Hello,
+    LaneName,
+    Welcome,
+    WelcomeStatus,
+    hello_frame,
+    parse_hello,
+    parse_welcome,
+    welcome_frame,
+)
 from pdd.link.http import BadRequest, parse_head
 from pdd.link.limits import LimitedBy, LineSample, limited_by
 from pdd.link.redirect import plan_rules
