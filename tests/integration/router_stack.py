@@ -95,6 +95,74 @@ def engine_process(name: str, role: str, folder: Path, flags: Mapping[str, Any] 
     return Process(name, command, f"http://127.0.0.1:{port}", folder / f"{name}.log")
 
 
+class SlowProxy:
+    """A CONNECT proxy that paces what comes back from P: the line, as far as the router's tests need one.
+
+    One rate for all its connections. `cut` breaks them and refuses new ones until `heal`.
+    """
+
+    def __init__(self, mbps: float) -> None:
+        self.bytes_back = 0
+        self._rate = mbps * 1e6 / 8
+        self._due_s = 0.0
+        self._cut = False
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+        await self._server.wait_closed()
+
+    def cut(self) -> None:
+        self._cut = True
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    def heal(self) -> None:
+        self._cut = False
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            if self._cut:
+                writer.write(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
+                await writer.drain()
+                return
+            host, _, port = head.split(b" ")[1].decode().rpartition(":")
+            up_reader, up_writer = await asyncio.open_connection(host, int(port))
+            self._writers.add(up_writer)
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            there = asyncio.ensure_future(self._pump(reader, up_writer, paced=False))
+            back = asyncio.ensure_future(self._pump(up_reader, writer, paced=True))
+            await asyncio.wait({there, back})
+            self._writers.discard(up_writer)
+        except (OSError, EOFError):
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, paced: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(16 * 1024):
+                if paced:
+                    self.bytes_back += len(data)
+                    now_s = time.monotonic()
+                    self._due_s = max(self._due_s, now_s) + len(data) / self._rate
+                    await asyncio.sleep(self._due_s - now_s)
+                writer.write(data)
+                await writer.drain()
+        writer.transport.abort() if self._cut else writer.close()
+
+
 @dataclass
 class Stack:
     """P, RLD and MD engines (lists) behind one router."""
@@ -104,6 +172,7 @@ class Stack:
     relay: list[Process]
     main: list[Process]
     router: Process
+    line: SlowProxy | None = None
     client: httpx.AsyncClient = field(default_factory=lambda: httpx.AsyncClient(timeout=60))
 
     async def complete(
@@ -136,8 +205,9 @@ class Stack:
     async def state(self, process: Process) -> dict[str, Any]:
         return dict((await self.client.get(process.url + "/pdd/state")).json())
 
-    async def wait_idle(self, timeout_s: float = 5.0) -> None:
-        """Until no living engine runs, waits or holds a lease."""
+    async def wait_idle(self, timeout_s: float = 5.0, *, leases: bool = True) -> None:
+        """Until no living engine runs, waits or (leases) holds KV for a reader. A reader that was killed leaves its
+        lease to expire."""
         deadline = time.monotonic() + timeout_s
         states: list[dict[str, Any]] = []
         while time.monotonic() < deadline:
@@ -146,7 +216,8 @@ class Stack:
                 for one in (*self.prefill, *self.relay, *self.main)
                 if one.child is not None and one.child.returncode is None
             ]
-            if all(s["running"] == s["waiting"] == s["leases"] == s["sessions"] == 0 for s in states):
+            keys = ("running", "waiting", "sessions", "loading") + (("leases",) if leases else ())
+            if all(state[key] == 0 for state in states for key in keys):
                 return
             await asyncio.sleep(0.05)
         raise AssertionError(f"engines are not idle after {timeout_s} s: {states}")
@@ -181,10 +252,16 @@ async def running_stack(
     relay: int = 1,
     main: int = 1,
     flags: Mapping[str, Mapping[str, Any]] | None = None,
+    line_mbps: float = 0.0,
     **config: Any,
 ) -> AsyncIterator[Stack]:
-    """Engines by role and a router over them. flags: by role. config: fields of RouterConfig."""
-    flags = flags or {}
+    """Engines by role and a router over them. flags: by role. config: fields of RouterConfig. line_mbps: pace MD's
+    pulls (Mbit/s); 0: straight to P."""
+    flags = {role: dict(more) for role, more in (flags or {}).items()}
+    line = SlowProxy(line_mbps) if line_mbps else None
+    if line is not None:
+        await line.start()
+        flags.setdefault("main-decode", {})["kv-proxy"] = f"http://127.0.0.1:{line.port}"
     engines = {
         role: [engine_process(f"{role}-{k}", role, folder, flags.get(role)) for k in range(count)]
         for role, count in (("prefill", prefill), ("relay-decode", relay), ("main-decode", main))
@@ -195,7 +272,7 @@ async def running_stack(
     port = free_port()
     command = [sys.executable, "-m", "pdd.router", "--config", str(path), "--host", "127.0.0.1", "--port", str(port)]
     router = Process("router", command, f"http://127.0.0.1:{port}", folder / "router.log", health="/ready")
-    stack = Stack(folder, p, r, m, router)
+    stack = Stack(folder, p, r, m, router, line)
     processes = [*p, *r, *m, router]
     try:
         for one in processes[:-1]:
@@ -207,3 +284,5 @@ async def running_stack(
     finally:
         await stack.client.aclose()
         await asyncio.gather(*(one.stop() for one in processes))
+        if line is not None:
+            await line.stop()

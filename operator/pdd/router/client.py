@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from pdd.common.clock import Clock, monotonic_s
@@ -143,11 +143,13 @@ class Client:
         *,
         headers: bytes = b"",
         timeout_s: float,
+        after_send: Callable[[], bool] | None = None,
     ) -> Reply:
         """Send, and wait at most `timeout_s` for status and headers.
 
         headers: further lines, each ended by CRLF. A kept-alive connection that turns out to be closed before a byte of
-        the answer came is replaced once. Raises Unreachable, EngineError, TimedOut.
+        the answer came is replaced. after_send: called once the request is written; True means that nobody waits for
+        the answer any more. Raises Unreachable, EngineError, TimedOut; asyncio.CancelledError, also by after_send.
         """
         pool = self._pools.get(target)
         if pool is None:
@@ -162,6 +164,8 @@ class Client:
             connection = pool.take() or await pool.connect(self._connect_timeout_s)
             try:
                 connection.send(head, body)
+                if after_send is not None and after_send():
+                    raise asyncio.CancelledError
                 await connection.wait_head(timeout_s, who)
             except Unreachable as error:
                 connection.abort()
@@ -171,6 +175,9 @@ class Client:
                 raise EngineError(
                     f"{who} broke off before its answer: {error.message}", reason="BrokenStream"
                 ) from error
+            except asyncio.CancelledError:
+                connection.close_gently()
+                raise
             except BaseException:
                 connection.abort()
                 connection.finish()

@@ -23,6 +23,7 @@ from pdd.policy.kv import compute_missing
 from pdd.policy.pipeline import Pipeline
 from pdd.router.client import Client, Reply
 from pdd.router.events import (
+    KV,
     Announce,
     Begin,
     CancelCall,
@@ -40,6 +41,7 @@ from pdd.router.events import (
     Kind,
     Learn,
     Observe,
+    Release,
     Role,
     StartCall,
     Started,
@@ -61,6 +63,8 @@ OUTBOX_HIGH = 512
 _TAIL_TIMEOUT_S = 2.0
 _PREFILL_ONLY = {"temperature": 0.0, "ignore_eos": True}
 """Sampling of a P call whose token is dropped: it must not end by EOS, or P exports nothing."""
+_READERS = {Kind.RESUME: Role.RELAY, Kind.HANDLE: Role.MAIN}
+"""Who comes for the KV of a P call that is made for one reader."""
 Outgoing = Deliver | Finish | Fail
 
 
@@ -102,6 +106,12 @@ class Run:
     task: asyncio.Task[None] | None = None
     reply: Reply | None = None
     cancelled: bool = False
+    sent: bool = False
+
+    def note_sent(self) -> bool:
+        """The request is written. Returns whether its answer is no longer wanted."""
+        self.sent = True
+        return self.cancelled
 
 
 class Conductor:
@@ -207,6 +217,8 @@ class Conductor:
             self._start_call(command, now_s)
         elif isinstance(command, CancelCall):
             self._cancel(command.leg)
+        elif isinstance(command, Release):
+            self._release(command.kv, now_s)
         elif isinstance(command, Decide):
             self._decide(command, now_s)
         elif isinstance(command, Announce):
@@ -230,7 +242,7 @@ class Conductor:
             command.max_tokens,
             now_s,
             pinned=self._ask.pinned,
-            override=self.machine.task.override,
+            override=self.machine.task.override if command.output_tokens == 0 else None,
             avoid=command.avoid,
         )
         self._events.append(Decided(plan))
@@ -273,7 +285,8 @@ class Conductor:
     def _start_call(self, command: StartCall, now_s: float) -> None:
         engine = self._pick(command, now_s)
         if engine is None:
-            message = f"no {command.role.value} engine is ready and free"
+            role = _READERS.get(command.kind, command.role)
+            message = f"no {role.value} engine is ready and free"
             self._events.append(Failed(command.leg, Failure("NoEngine", message, 503)))
             return
         services = self._services
@@ -287,16 +300,24 @@ class Conductor:
             services.relay.arrivals_total += 1
         if command.role is not Role.RELAY:
             self._expect(command, engine)
-        body = services.adapter.encode(self._encode(command))
-        engine.sessions += 1
-        services.runs.setdefault(engine, set()).add(run)
-        services.metrics.calls.labels(command.role.value, command.kind.value).inc()
         self._runs[command.leg] = run
+        self._events.append(Started(command.leg, engine.id, self._launch(run)))
+
+    def _launch(self, run: Run) -> int:
+        """Start the task of a call. Returns the size of its body."""
+        services, command = self._services, run.command
+        body = services.adapter.encode(self._encode(command))
+        run.engine.sessions += 1
+        services.runs.setdefault(run.engine, set()).add(run)
+        services.metrics.calls.labels(command.role.value, command.kind.value).inc()
         run.task = spawn(self._run(run, body), name=f"{command.kind.value}-{command.leg}")
-        self._events.append(Started(command.leg, engine.id, sum(map(len, body))))
+        return sum(map(len, body))
 
     def _pick(self, command: StartCall, now_s: float) -> Engine | None:
         fleet = self._services.fleet
+        reader = _READERS.get(command.kind)
+        if reader is not None and fleet.pick(reader, self._prompt_hashes, frozenset(), now_s) is None:
+            return None  # P would hold KV, for the time of a lease, that nobody comes for
         if command.engine:
             engine = fleet.find(command.role, command.engine)
             if engine is not None and engine.ready(now_s):
@@ -331,14 +352,17 @@ class Conductor:
         if event is not None and not run.cancelled:
             self._runs.pop(run.command.leg, None)
             self.feed(event)
+        elif isinstance(event, Done) and event.handle is not None:
+            self._release(KV(event.handle, run.command.output_tokens), self._services.clock())
 
     async def _exchange(self, run: Run, body: tuple[bytes, ...]) -> Event | None:
         services, leg = self._services, run.command.leg
         limits = services.config.limits
         first_s = float(limits.first_token_timeout_s)
         reply = run.reply = await services.client.request(
-            run.engine.target, "POST", services.adapter.path, body, headers=self._headers, timeout_s=first_s
-        )
+            run.engine.target, "POST", services.adapter.path, body, headers=self._headers, timeout_s=first_s,
+            after_send=run.note_sent,
+        )  # fmt: skip
         if reply.status != 200:
             text = services.adapter.decode_error(reply.status, await reply.read_all(5.0))
             return Failed(leg, self._judge_status(run, reply.status, text))
@@ -408,7 +432,7 @@ class Conductor:
                 del services.runs[engine]
         if run.queued_bytes:
             services.fleet.queue.remove(now_s, services.fleet.rate_bps(engine), run.queued_bytes)
-        if run.command.role is Role.RELAY:
+        if run.command.role is Role.RELAY and run.command.leg >= 0:
             services.relay.holding_s_sum += now_s - run.started_s
             services.relay.holding_s_count += 1
         if run.reply is not None:
@@ -417,15 +441,30 @@ class Conductor:
             else:
                 run.reply.release()
 
+    def _release(self, kv: KV, now_s: float) -> None:
+        """Send the handle to a decode engine, RLD for choice, and hang up."""
+        fleet = self._services.fleet
+        for role in (Role.RELAY, Role.MAIN):
+            ready = fleet.candidates(role, frozenset(), now_s)
+            if ready:
+                command = StartCall(-1, role, Kind.LAND, kv.covers, 1, kv, ready[0].id)
+                run = Run(command, ready[0], self, now_s, cancelled=True)
+                self._launch(run)
+                return
+
     def _cancel(self, leg: int) -> None:
         run = self._runs.pop(leg, None)
         if run is None:
             return
         run.cancelled = True
-        if run.reply is not None:
-            run.reply.abort()
-        if run.task is not None and run.task is not asyncio.current_task():
-            run.task.cancel()
+        # An unread handle is sent all the same and then hung up on, and P's second answer (a prefix hit) is awaited and
+        # its handle given back: else P would hold that KV until the lease ends.
+        owed = not run.sent if run.command.kv is not None else run.sent and run.command.kind is Kind.HANDLE
+        if not owed:
+            if run.reply is not None:
+                run.reply.abort()
+            if run.task is not None and run.task is not asyncio.current_task():
+                run.task.cancel()
         self._room.set()
 
     def lose(self, run: Run, failure: Failure) -> None:

@@ -14,6 +14,7 @@ import httptools
 from pdd.common.errors import EngineError, PDDError, TimedOut, Unreachable
 
 HIGH_WATER_BYTES = 1 << 18
+GENTLE_S = 5.0
 _MAX_HEAD_BYTES = 16 * 1024
 _JOIN_BELOW_BYTES = 64 * 1024
 
@@ -188,6 +189,15 @@ class Connection(asyncio.Protocol):
             self._error = Unreachable("the connection was closed here")
         if self._transport is not None:
             self._transport.abort()
+
+    def close_gently(self) -> None:
+        """Close after what was written has gone out, at most GENTLE_S later: the engine reads the request, sees the
+        hang-up, and gives back what the request names (a reset could overtake it)."""
+        if self._error is None:
+            self._error = Unreachable("the connection was closed here")
+        if self._transport is not None:
+            self._transport.close()
+            asyncio.get_running_loop().call_later(GENTLE_S, self._transport.abort)
 
     @property
     def usable(self) -> bool:

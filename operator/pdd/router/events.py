@@ -163,6 +163,13 @@ class CancelCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """Nobody will read this KV: let a decode engine tell P so, or P keeps it until the lease ends."""
+
+    kv: KV
+
+
+@dataclass(frozen=True, slots=True)
 class Decide:
     """Choose the pipeline for the prompt and the first `output_tokens` ids; answer with Decided."""
 
@@ -227,7 +234,7 @@ class Observe:
     local_cached_tokens: int
 
 
-Command = StartCall | CancelCall | Decide | Announce | Deliver | Finish | Fail | WakeAfter | Learn | Observe
+Command = StartCall | CancelCall | Release | Decide | Announce | Deliver | Finish | Fail | WakeAfter | Learn | Observe
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ from pdd.router.events import (
     Learn,
     Observe,
     Plan,
+    Release,
     Role,
     Started,
     Tokens,
@@ -146,6 +147,8 @@ class Machine(Recovery):
             self._accept(Producer.P, leg.output_tokens, event.ids[:1], None)
             if not self.over and not self.main_streams:
                 self.decode_at(Role.RELAY, kv)
+            else:
+                self.out.append(Release(kv))
         else:
             self._first = (kv, event.ids[0])
             self.out.append(
@@ -158,6 +161,7 @@ class Machine(Recovery):
         kv, first_id = self._first
         self._first = None
         if plan.pipeline is Pipeline.REFUSED:
+            self.out.append(Release(kv))
             self._refused(plan)
             return
         if self.record.plan is None:
@@ -166,6 +170,7 @@ class Machine(Recovery):
         if not self.task.pinned:
             self._accept(Producer.P, kv.covers, (first_id,), None)
             if self.over:
+                self.out.append(Release(kv))
                 return
         if plan.pipeline in (Pipeline.P_RLD, Pipeline.P_RLD_MD) or (self.task.pinned and not plan.main):
             self.decode_at(Role.RELAY, kv)

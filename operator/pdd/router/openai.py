@@ -136,13 +136,13 @@ def parse_ask(body: Mapping[str, Any], *, chat: bool, config: RouterConfig, toke
 
 def _model(body: Mapping[str, Any], config: RouterConfig) -> str:
     model = body.get("model")
-    if model is None:
-        return config.served_model_names[0]
+    known = ", ".join(config.served_model_names)
+    if not isinstance(model, str):
+        raise BadRequest("model", f"model: {str(model)[:80]!r}: must be a string; have {known}")
     if model not in config.served_model_names:
-        known = ", ".join(config.served_model_names)
-        message = f"model: {str(model)[:80]!r}: not served here; have {known}"
+        message = f"model: {model[:80]!r}: not served here; have {known}"
         raise BadRequest("model", message, status=404, code="model_not_found")
-    return str(model)
+    return model
 
 
 def _features(body: Mapping[str, Any], config: RouterConfig) -> tuple[list[Treatment], dict[str, Any]]:

@@ -13,7 +13,7 @@ Before the first token the tries are counted; after it only time counts: the cli
 from __future__ import annotations
 
 from pdd.policy.pipeline import Pipeline, Reason
-from pdd.router.events import Failure, Kind, Role
+from pdd.router.events import Failure, Kind, Release, Role
 from pdd.router.state import Leg, State
 
 TRIES_BEFORE_FIRST_TOKEN = 8
@@ -21,7 +21,7 @@ RECOVERY_WINDOW_S = 90.0
 """After the first token: how long a request may stand still before it is given up."""
 MAIN_RETRIES = 6
 _STAGES = (Role.PREFILL, Role.PREFILL, Role.MAIN, Role.RELAY)
-_NO_ENGINE = "NoEngine"
+NO_ENGINE = "NoEngine"
 
 
 class Recovery(State):
@@ -33,11 +33,13 @@ class Recovery(State):
         self._tried_at_tokens = 0
         self._main_failures = 0
         self._relay_failures = 0
-        self._last_failure = Failure(_NO_ENGINE, "no engine can be reached")
+        self._last_failure = Failure(NO_ENGINE, "no engine can be reached")
 
     def on_failed(self, leg: Leg, failure: Failure) -> None:
         """`leg` is gone. Decide what takes its place, if anything has to."""
         self.count_failure(leg.role, leg.engine, failure)
+        if leg.kv is not None and failure.reason == NO_ENGINE:
+            self.out.append(Release(leg.kv))
         refused = not failure.retryable
         if refused and not (self.relay_works or self.main_works):
             self.fail(failure)

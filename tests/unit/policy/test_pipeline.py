@@ -11,8 +11,14 @@ from pdd.policy.pipeline import Choice, Pipeline, Reason, Rules, Situation, choo
 
 RULES = Rules(0.2, abnormal_enabled=True, abnormal_max_output_tokens=500, abnormal_min_transfer_s=5.0)
 NORMAL = Situation(
-    wait_s=1.0, missing_bytes=1000, max_output_tokens=2000, main_ready=True, line_open=True, relay_exists=True, relay_free=True
-)  # fmt: skip
+    wait_s=1.0,
+    missing_bytes=1000,
+    max_output_tokens=2000,
+    main_ready=True,
+    line_open=True,
+    relay_exists=True,
+    relay_free=True,
+)
 
 
 @pytest.mark.parametrize(

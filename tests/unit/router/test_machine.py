@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.router.play import Play, landing, relaying
 
 from pdd.api.config import HandoffMode
 from pdd.engine.adapters import Usage
@@ -20,7 +21,6 @@ from pdd.router.events import (
     StartCall,
     Tokens,
 )
-from tests.unit.router.play import Play, landing, relaying
 
 P, RLD, MD = Role.PREFILL, Role.RELAY, Role.MAIN
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.unit.router.play import HANDLE, LOST, Play, landing, relaying
 
 from pdd.policy.pipeline import Pipeline, Reason
 from pdd.router.events import (
@@ -22,7 +23,6 @@ from pdd.router.events import (
     Woken,
 )
 from pdd.router.recovery import MAIN_RETRIES, RECOVERY_WINDOW_S, TRIES_BEFORE_FIRST_TOKEN
-from tests.unit.router.play import HANDLE, LOST, Play, landing, relaying
 
 P, RLD, MD = Role.PREFILL, Role.RELAY, Role.MAIN
 NO_ENGINE = Failure("NoEngine", "none", 503)
@@ -255,8 +255,8 @@ def test_prefill_without_a_handle_in_its_answer_counts_as_failed() -> None:
 
 @pytest.mark.parametrize("seed", range(300))
 def test_whatever_fails_in_whatever_order_the_client_gets_each_token_once(seed: int) -> None:
-    """A random world: engines answer, die, come late; the true token at position k is k % 20. The request must end, with
-    exactly the true tokens, or with a failure after a true prefix; and nothing may be left running."""
+    """A random world: engines answer, die, come late; the true token at position k is k % 20. The request must end,
+    with exactly the true tokens or with a failure after a true prefix; and nothing may be left running."""
     rng = random.Random(seed)
     length = rng.randint(2, 40)
     play = Play(
