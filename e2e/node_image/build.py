@@ -94,7 +94,7 @@ def _programs(what: str = "all") -> Path:
         target = paths.cache() / "programs" / f"{key}-tools"
     if not target.exists():
         part, work = target.with_name(f"{target.name}.part"), paths.cache() / "build" / "go"
-        run(HERE / "programs.sh", what, part, work, timeout_s=2400, show=True)
+        run(HERE / "programs.sh", what, part, work, timeout_s=3600, show=True)
         part.rename(target)
         if os.environ.get("PDD_KEEP_GO_CACHE") != "1":
             shutil.rmtree(work, ignore_errors=True)
