@@ -143,7 +143,7 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
         finally:
             made.stop = True
             await cancel(*made.tasks.values())
-            await rt.stop()
+            await made.rt.stop()
 
 
 async def test_all_objects_come_into_both_clusters(world: World) -> None:
