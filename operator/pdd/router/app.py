@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 
 import orjson
 
@@ -141,16 +141,26 @@ class App:
 
     async def _queue(self, gone: asyncio.Task[None]) -> None:
         """Wait for a place, or for the client to leave. Raises Overloaded, Disconnected."""
-        place = spawn_quiet(self._admission.enter())
+        place = spawn(self._enter(), name="admission")
         await asyncio.wait({place, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not place.done():
             place.cancel()
             await asyncio.wait({place})
             raise Disconnected
-        place.result()
+        refusal = place.result()
+        if refusal is not None:
+            raise refusal
         if gone.done():
             self._admission.leave()
             raise Disconnected
+
+    async def _enter(self) -> Overloaded | None:
+        """Being refused is an answer, not a task's failure."""
+        try:
+            await self._admission.enter()
+        except Overloaded as error:
+            return error
+        return None
 
     def _override(self, scope: Scope) -> Pipeline | None:
         wanted = header(scope, b"x-pdd-pipeline-override")
@@ -360,7 +370,3 @@ class _Exchange:
 def _seed() -> int:
     return secrets.randbits(63)
 
-
-def spawn_quiet(coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
-    """A task whose exception its creator reads itself."""
-    return asyncio.ensure_future(coroutine)
