@@ -64,6 +64,8 @@ class Lab:
         self.dial_port = self.line_port
         self.gateway: Gateway | None = None
         self.endpoint: Endpoint | None = None
+        self.line: Any = None
+        """What stands between the two, if a test put something there."""
 
     def gateway_config(self) -> GatewayConfig:
         return GatewayConfig(
@@ -112,6 +114,9 @@ class Lab:
     def is_up(self) -> bool:
         assert self.gateway is not None
         members = self.gateway.members.describe()["members"]
+        session = self.endpoint.session if self.endpoint is not None else None
+        if session is None or not session.fast.carriers or len(session.bulk.carriers) != self.tuning.streams:
+            return False
         return any(m["state"] == "connected" and m["streams"] == self.tuning.streams for m in members)
 
     async def stop(self) -> None:
@@ -132,9 +137,9 @@ class Lab:
     def lane(self, end: str, lane: str) -> Lane:
         return self.session(end).lanes[LaneName(lane)].lane
 
-    async def get(self, path: str, port: int | None = None) -> tuple[int, bytes]:
+    async def get(self, path: str, port: int | None = None, method: str = "GET") -> tuple[int, bytes]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port or self.http_port)
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         data = await asyncio.wait_for(reader.read(), LIMIT_S)
         await close(writer)
         head, _, body = data.partition(b"\r\n\r\n")

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
 from tests.integration.link_support import (
     LIMIT_S,
     MEMBER,

@@ -13,6 +13,7 @@ import contextlib
 import json
 import logging
 import socket
+import struct
 from collections import deque
 from dataclasses import dataclass
 from typing import cast
@@ -28,6 +29,7 @@ _log = logging.getLogger("pdd.link.emulate")
 KIB = 1024
 DIAL_TIMEOUT_S = 5.0
 MAX_UNWRITTEN_BYTES = 1024 * KIB
+_LINGER_RESET = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +220,13 @@ class _Direction:
 
 
 def _abort(half: _Half) -> None:
-    if half.transport is not None:
-        half.transport.abort()
+    if half.transport is None or half.transport.is_closing():
+        return
+    sock = half.transport.get_extra_info("socket")
+    if sock is not None:  # so that the peer sees a reset, not an orderly end
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
+    half.transport.abort()
 
 
 class EmulatedLine:

@@ -69,7 +69,8 @@ class Endpoint:
         self.metrics = EndpointMetrics()
         self.gate = Gate(config.tuning.rate_bps, clock)
         self.session: Session | None = None
-        self._fresh = True
+        self._welcomed = ""
+        """The session that the gateway has said yes to."""
         self._acceptors: list[Acceptor] = []
         self._dialers: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -103,7 +104,6 @@ class Endpoint:
 
     def _begin_session(self) -> None:
         config = self.config
-        self._fresh = True
         self.metrics.count_session()
         self.session = Session(
             secrets.token_hex(16),
@@ -155,6 +155,9 @@ class Endpoint:
         assert session is not None
         raw = await dial(*self._gateway, timeout_s=CONNECT_TIMEOUT_S)
         sock = await handshake(raw, self.tls, server=False, timeout_s=ANSWER_TIMEOUT_S)
+        if session.ended:
+            sock.close()
+            return None
         config = self.config
         hello = Hello(
             session=session.id,
@@ -164,7 +167,7 @@ class Endpoint:
             name=config.name,
             deployment=config.deployment,
             namespace=config.namespace,
-            fresh=self._fresh,
+            fresh=session.id != self._welcomed,
         )
         try:
             await send_frame(sock, hello_frame(hello), ANSWER_TIMEOUT_S)
@@ -181,7 +184,7 @@ class Endpoint:
             sock.close()
             session.end(SessionEnd.LOST, "the gateway does not know it any more")
             return None
-        self._fresh = False
+        self._welcomed = session.id
         return session.add_stream(sock, lane, index)
 
     # -- A reaches the engine -------------------------------------------------------------------------------------

@@ -78,7 +78,8 @@ class Gateway:
             sock = await handshake(raw, self.tls, server=True, timeout_s=HELLO_TIMEOUT_S)
         except PDDError as error:
             self.metrics.count_handshake_failure(error.reason)
-            _log.warning("stream refused: %s", error, extra={"fields": {"peer": peer}})
+            level = logging.INFO if isinstance(error, Unreachable) else logging.WARNING  # a port probe, usually
+            _log.log(level, "stream refused: %s", error, extra={"fields": {"peer": peer}})
             return
         try:
             try:

@@ -111,6 +111,9 @@ async def handshake(sock: socket.socket, contexts: TLSContexts, *, server: bool,
     except TimeoutError as error:
         tls.close()
         raise TimedOut(f"no TLS handshake within {timeout_s:g} s") from error
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:  # before SSLError: nobody refused anything
+        tls.close()
+        raise Unreachable("the other end closed in the TLS handshake") from error
     except (ssl.SSLError, ssl.CertificateError) as error:
         tls.close()
         raise Forbidden(f"TLS: {describe(error)}", reason="CertificateRefused") from error
