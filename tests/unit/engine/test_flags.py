@@ -30,7 +30,8 @@ def test_names_are_a_list() -> None:
     [
         ("--role", "boss"), ("--port", "x"), ("--port", "70000"), ("--block-size", "0"), ("--num-blocks", "-1"),
         ("--max-model-len", "1"), ("--max-model-len", "99999999"), ("--chunk-tokens", "0"), ("--step-ms", "-1"),
-        ("--step-ms", "nan"), ("--kv-proxy", "socks://x"), ("--kv-lease-s", "0"), ("--served-model-name", ","),
+        ("--step-ms", "nan"), ("--kv-proxy", "socks://x:1"), 
+        ("--kv-proxy", "http://x"), ("--kv-proxy", "http://x:99999"), ("--kv-lease-s", "0"), ("--served-model-name", ","),
         ("--kv-load-failure-policy", "maybe"), ("--grace-s", "soon"),
     ],
 )  # fmt: skip
@@ -45,6 +46,11 @@ def test_listening_everywhere_needs_an_address_to_advertise() -> None:
     with pytest.raises(InvalidInput, match="--advertise-host"):
         parse_settings(["--host", "0.0.0.0"], {})
     assert parse_settings(["--host", "0.0.0.0", "--advertise-host", "10.0.0.7"], {}).advertise_host == "10.0.0.7"
+
+
+def test_a_proxy_is_host_and_port() -> None:
+    assert parse_settings(["--kv-proxy", "http://127.0.0.1:81"], {}).kv_proxy == ("127.0.0.1", 81)
+    assert parse_settings([], {}).kv_proxy is None
 
 
 def test_unknown_flags_are_refused() -> None:

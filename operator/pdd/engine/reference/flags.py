@@ -33,7 +33,7 @@ class Settings:
     max_queued: int
     chunk_tokens: int
     step_ms: float
-    kv_proxy: str
+    kv_proxy: tuple[str, int] | None
     kv_lease_s: float
     kv_timeout_s: float
     recompute_on_load_failure: bool
@@ -87,10 +87,6 @@ def _check(raw: argparse.Namespace) -> Settings:
         raise InvalidInput(
             "--advertise-host", raw.advertise_host, f"must be given with --host {raw.host}: readers dial it"
         )
-    if raw.kv_proxy:
-        proxy = urlsplit(raw.kv_proxy)
-        if proxy.scheme != "http" or not proxy.hostname:
-            raise InvalidInput("--kv-proxy", raw.kv_proxy, "must be http://host:port")
     most = ModelConfig().max_context
     block_size = _integer("--block-size", raw.block_size, 1, 256)
     return Settings(
@@ -107,12 +103,25 @@ def _check(raw: argparse.Namespace) -> Settings:
         max_queued=_integer("--max-queued", raw.max_queued, 1, 1 << 16),
         chunk_tokens=_integer("--chunk-tokens", raw.chunk_tokens, 1, 1 << 16),
         step_ms=_number("--step-ms", raw.step_ms, 0, 60_000),
-        kv_proxy=raw.kv_proxy,
+        kv_proxy=_proxy(raw.kv_proxy),
         kv_lease_s=_number("--kv-lease-s", raw.kv_lease_s, 0.05, 3600),
         kv_timeout_s=_number("--kv-timeout-s", raw.kv_timeout_s, 0.05, 3600),
         recompute_on_load_failure=raw.kv_load_failure_policy == "recompute",
         grace_s=_number("--grace-s", raw.grace_s, 0, 3600),
     )
+
+
+def _proxy(url: str) -> tuple[str, int] | None:
+    if not url:
+        return None
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or not port or parts.scheme != "http":
+        raise InvalidInput("--kv-proxy", url, "must be http://host:port")
+    return host, port
 
 
 def _integer(flag: str, text: str, low: int, high: int) -> int:

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 from pdd.common import tasks
 from pdd.engine.reference import wire
+from pdd.engine.reference.kv_stream import FrameStream, dial
 from pdd.engine.reference.kvstore import KVStore
 from pdd.engine.reference.sequence import BlockRange, RemoteHandle
 from pdd.engine.reference.wire import Ask, Kind, WireError
 
 _log = logging.getLogger("pdd.engine.kv")
-_STREAM_LIMIT_BYTES = 4 << 20
+_LEAST_BODY_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class PullSettings:
-    """proxy: base URL of an HTTP CONNECT proxy, or empty. Times in seconds. attempts: connections tried per pull."""
+    """proxy: host and port of an HTTP CONNECT proxy. Times in seconds. attempts: connections tried per pull."""
 
-    proxy: str = ""
+    proxy: tuple[str, int] | None = None
     connect_timeout_s: float = 5.0
     idle_timeout_s: float = 30.0
     hold_interval_s: float = 10.0
@@ -44,7 +43,7 @@ class _Session:
     started: bool = False
     landed_ranges: int = 0
     landed_tokens: int = 0
-    streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+    stream: FrameStream | None = None
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
 
@@ -125,7 +124,7 @@ class Puller:
             elif error == "aborted":
                 _log.debug("reader aborted before reading", extra={"fields": {"id": session.request_id}})
         if error is not None:
-            await self._hang_up(session)
+            self._hang_up(session)
         await self._let_go(session)
 
     async def _wait_for_ranges(self, session: _Session) -> tuple[BlockRange, ...]:
@@ -136,7 +135,7 @@ class Puller:
             try:
                 await self._ask(session, Kind.HOLD)
             except (OSError, EOFError, TimeoutError, WireError) as error:
-                await self._hang_up(session)
+                self._hang_up(session)
                 _log.info("cannot extend a lease", extra={"fields": {"id": session.request_id, "why": repr(error)}})
 
     async def _pull(self, session: _Session, ranges: tuple[BlockRange, ...]) -> None:
@@ -150,27 +149,37 @@ class Puller:
             except WireError as error:
                 raise PullFailed(str(error)) from error
             except (OSError, EOFError, TimeoutError) as error:
-                await self._hang_up(session)
+                self._hang_up(session)
                 why = str(error) or type(error).__name__
         handle = session.handle
         raise PullFailed(f"{handle.host}:{handle.port}: {why} ({self._settings.attempts} attempts)")
 
     async def _read_ranges(self, session: _Session, ranges: tuple[BlockRange, ...]) -> None:
         todo = ranges[session.landed_ranges :]
-        reader, writer = await self._connected(session)
-        wanted = tuple((r.index, r.start, r.end) for r in todo)
-        await self._send(writer, self._build_ask(session, Kind.READ, wanted))
+        stream = await self._connected(session)
         token_bytes = self._store.config.bytes_per_token
-        for index, wanted_range in enumerate(todo):
-            kind, body = await self._frame(reader)
-            if kind is not Kind.BLOCK:
-                raise WireError(wire.decode_error(body) if kind is Kind.ERROR else f"unexpected frame {kind.name}")
-            tokens = wanted_range.end - wanted_range.start
-            payload = wire.decode_block(body, index, tokens * token_bytes)
-            self._store.import_tokens(wanted_range.target, wanted_range.start, wanted_range.end, payload)
+        count = 0
+
+        def store_block(body: memoryview) -> None:
+            nonlocal count
+            if count == len(todo):
+                raise WireError("more blocks came than were asked for")
+            wanted = todo[count]
+            tokens = wanted.end - wanted.start
+            payload = wire.decode_block(body, count, tokens * token_bytes)
+            self._store.import_tokens(wanted.target, wanted.start, wanted.end, payload)
+            count += 1
             session.landed_ranges += 1
             session.landed_tokens += tokens
-        await self._expect_ok(reader)
+
+        stream.on_block = store_block
+        try:
+            stream.write(self._build_ask(session, Kind.READ, tuple((r.index, r.start, r.end) for r in todo)))
+            await self._expect_ok(stream)
+        finally:
+            stream.on_block = None
+        if count < len(todo):
+            raise WireError(f"{count} of {len(todo)} blocks came")
 
     async def _let_go(self, session: _Session) -> None:
         """Tell the owner that nothing more is wanted. Best effort: the lease ends by itself otherwise."""
@@ -179,69 +188,34 @@ class Puller:
         except (OSError, EOFError, TimeoutError, WireError) as error:
             _log.info("owner not told", extra={"fields": {"id": session.request_id, "why": str(error)}})
         finally:
-            await self._hang_up(session)
+            self._hang_up(session)
 
     async def _ask(self, session: _Session, kind: Kind) -> None:
-        reader, writer = await self._connected(session)
-        await self._send(writer, self._build_ask(session, kind, ()))
-        await self._expect_ok(reader)
+        stream = await self._connected(session)
+        stream.write(self._build_ask(session, kind, ()))
+        await self._expect_ok(stream)
 
     def _build_ask(self, session: _Session, kind: Kind, ranges: tuple[tuple[int, int, int], ...]) -> bytes:
         handle = session.handle
         ask = Ask(kind, handle.engine_id, handle.request_id, session.reader, self._fingerprint, ranges)
         return wire.encode_ask(ask)
 
-    async def _connected(self, session: _Session) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if session.streams is None:
-            session.streams = await open_stream(session.handle.host, session.handle.port, self._settings)
-        return session.streams
+    async def _connected(self, session: _Session) -> FrameStream:
+        if session.stream is None:
+            handle, settings = session.handle, self._settings
+            limit = wire.BLOCK_HEAD_BYTES + self._store.block_size * self._store.config.bytes_per_token
+            async with asyncio.timeout(settings.connect_timeout_s):
+                session.stream = await dial(
+                    handle.host, handle.port, max_body_bytes=max(limit, _LEAST_BODY_BYTES), proxy=settings.proxy
+                )
+        return session.stream
 
-    async def _hang_up(self, session: _Session) -> None:
-        if session.streams is not None:
-            session.streams[1].transport.abort()
-            session.streams = None
+    def _hang_up(self, session: _Session) -> None:
+        if session.stream is not None:
+            session.stream.abort()
+            session.stream = None
 
-    async def _send(self, writer: asyncio.StreamWriter, data: bytes) -> None:
-        writer.write(data)
-        await asyncio.wait_for(writer.drain(), self._settings.idle_timeout_s)
-
-    async def _frame(self, reader: asyncio.StreamReader) -> tuple[Kind, bytes]:
-        async with asyncio.timeout(self._settings.idle_timeout_s):
-            head = await reader.readexactly(wire.HEAD_BYTES)
-            limit = self._store.block_size * self._store.config.bytes_per_token + 64
-            kind, size = wire.decode_head(head, max(limit, 1 << 16))
-            return kind, await reader.readexactly(size)
-
-    async def _expect_ok(self, reader: asyncio.StreamReader) -> None:
-        kind, body = await self._frame(reader)
+    async def _expect_ok(self, stream: FrameStream) -> None:
+        kind, body = await stream.reply(self._settings.idle_timeout_s)
         if kind is not Kind.OK:
             raise WireError(wire.decode_error(body) if kind is Kind.ERROR else f"unexpected frame {kind.name}")
-
-
-async def open_stream(
-    host: str, port: int, settings: PullSettings
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A TCP connection to host:port, through the CONNECT proxy if any. Raises OSError, TimeoutError or EOFError."""
-    async with asyncio.timeout(settings.connect_timeout_s):
-        if not settings.proxy:
-            return await asyncio.open_connection(host, port, limit=_STREAM_LIMIT_BYTES)
-        at = urlsplit(settings.proxy)
-        reader, writer = await asyncio.open_connection(at.hostname, at.port or 80, limit=_STREAM_LIMIT_BYTES)
-        opened = False
-        try:
-            target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
-            await writer.drain()
-            answer = await reader.readuntil(b"\r\n\r\n")
-            status = answer.split(b"\r\n", 1)[0].split(b" ", 2)
-            if len(status) < 2 or status[1] != b"200":
-                with contextlib.suppress(UnicodeDecodeError):
-                    raise ConnectionRefusedError(f"proxy {settings.proxy} says {b' '.join(status[1:]).decode()}")
-                raise ConnectionRefusedError(f"proxy {settings.proxy} refuses")
-            opened = True
-            return reader, writer
-        except asyncio.LimitOverrunError as error:
-            raise ConnectionRefusedError(f"proxy {settings.proxy} does not speak HTTP") from error
-        finally:
-            if not opened:
-                writer.transport.abort()

@@ -122,7 +122,8 @@ class KVServer:
         unsent = 0
         for index, (block, start, end) in enumerate(ask.ranges):
             payload = self._store.export_tokens(lease.blocks[block], start, end)
-            writer.write(wire.encode_block(index, payload))
+            writer.write(wire.encode_block_head(index, payload))
+            writer.write(payload)
             unsent += len(payload)
             self.totals.bytes += len(payload)
             self.totals.blocks += 1

@@ -52,12 +52,15 @@ class KVStore:
         for array in (*self.keys, *self.values):
             array[b : b + tokens] = array[a : a + tokens]
 
-    def export_tokens(self, block: int, start: int, end: int) -> bytes:
-        """Positions start .. end within a block, in the exported form."""
+    def export_tokens(self, block: int, start: int, end: int) -> memoryview:
+        """Positions start .. end within a block, copied into the exported form."""
         at = block * self.block_size
         part = slice(at + start, at + end)
-        pieces = [array[part] for pair in zip(self.keys, self.values, strict=True) for array in pair]
-        return np.stack(pieces).tobytes()
+        pieces = np.empty((self.config.layers, 2, end - start, self.config.kv_width), dtype=np.float32)
+        for layer in range(self.config.layers):
+            pieces[layer, 0] = self.keys[layer][part]
+            pieces[layer, 1] = self.values[layer][part]
+        return pieces.data.cast("B")
 
     def import_tokens(self, block: int, start: int, end: int, payload: bytes | memoryview) -> None:
         """Inverse of export_tokens. The payload's length must be (end - start) * bytes_per_token."""

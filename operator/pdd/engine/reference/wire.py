@@ -27,6 +27,7 @@ MAX_CONTROL_BYTES = 4 << 20
 _HEAD = struct.Struct(">IB")
 _BLOCK = struct.Struct(">IQ")
 HEAD_BYTES = _HEAD.size
+BLOCK_HEAD_BYTES = _BLOCK.size
 
 
 class Kind(IntEnum):
@@ -58,7 +59,7 @@ def encode_frame(kind: Kind, body: bytes) -> bytes:
     return _HEAD.pack(len(body) + 1, kind) + body
 
 
-def decode_head(head: bytes, max_bytes: int) -> tuple[Kind, int]:
+def decode_head(head: bytes | memoryview, max_bytes: int) -> tuple[Kind, int]:
     """(kind, length of the body). Raises WireError when the length is out of bounds."""
     length, kind = _HEAD.unpack(head)
     if not 1 <= length <= max_bytes + 1:
@@ -107,16 +108,18 @@ def decode_error(body: bytes) -> str:
         return "the owner refused without saying why"
 
 
-def encode_block(index: int, payload: bytes) -> bytes:
-    return encode_frame(Kind.BLOCK, _BLOCK.pack(index, xxhash.xxh3_64_intdigest(payload)) + payload)
+def encode_block_head(index: int, payload: bytes | memoryview) -> bytes:
+    """What goes before the payload of a BLOCK; the payload itself is sent from where it is."""
+    head = _HEAD.pack(_BLOCK.size + len(payload) + 1, Kind.BLOCK)
+    return head + _BLOCK.pack(index, xxhash.xxh3_64_intdigest(payload))
 
 
-def decode_block(body: bytes, index: int, expected_bytes: int) -> memoryview:
+def decode_block(body: memoryview, index: int, expected_bytes: int) -> memoryview:
     """The payload of the `index`-th range. Raises WireError on a wrong order, length or checksum."""
     if len(body) != _BLOCK.size + expected_bytes:
         raise WireError(f"block {index} has {len(body) - _BLOCK.size} bytes, {expected_bytes} were asked for")
     got, checksum = _BLOCK.unpack_from(body)
-    payload = memoryview(body)[_BLOCK.size :]
+    payload = body[_BLOCK.size :]
     if got != index:
         raise WireError(f"block {got} came where block {index} was due")
     if xxhash.xxh3_64_intdigest(payload) != checksum:
