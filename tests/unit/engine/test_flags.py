@@ -30,8 +30,8 @@ def test_names_are_a_list() -> None:
     [
         ("--role", "boss"), ("--port", "x"), ("--port", "70000"), ("--block-size", "0"), ("--num-blocks", "-1"),
         ("--max-model-len", "1"), ("--max-model-len", "99999999"), ("--chunk-tokens", "0"), ("--step-ms", "-1"),
-        ("--step-ms", "nan"), ("--kv-proxy", "socks://x:1"), 
-        ("--kv-proxy", "http://x"), ("--kv-proxy", "http://x:99999"), ("--kv-lease-s", "0"), ("--served-model-name", ","),
+        ("--step-ms", "nan"), ("--kv-proxy", "socks://x:1"), ("--kv-proxy", "http://x"),
+        ("--kv-proxy", "http://x:99999"), ("--kv-lease-s", "0"), ("--served-model-name", ","),
         ("--kv-load-failure-policy", "maybe"), ("--grace-s", "soon"),
     ],
 )  # fmt: skip
