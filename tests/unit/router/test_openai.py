@@ -76,7 +76,11 @@ def ask(body: dict[str, Any], *, chat: bool = False, using: RouterConfig | None 
         ({"response_format": {"type": "json_object"}}, "response_format", 400),
         ({"kv_transfer_params": {}}, "kv_transfer_params", 400),
         ({"max_tokns": 5}, "max_tokns", 400),
-        ({"n": 1, "presence_penalty": 0, "response_format": {"type": "text"}, "user": "me", "logprobs": None}, None, None),
+        (
+            {"n": 1, "presence_penalty": 0, "response_format": {"type": "text"}, "user": "me", "logprobs": None},
+            None,
+            None,
+        ),
     ],
 )
 def test_each_wrong_field_is_named(body: dict[str, Any], param: str | None, status: int | None) -> None:
@@ -120,7 +124,9 @@ def test_a_sampled_request_without_seed_gets_one_when_sampling_is_keyed_by_posit
 
 def test_sampling_is_pinned_where_engines_draw_differently() -> None:
     using = config("vllm", positionKeyedSampling=False)
-    assert ask({}, using=using).pinned and ask({}, using=using).resumable and "seed" not in ask({}, using=using).sampling
+    assert (
+        ask({}, using=using).pinned and ask({}, using=using).resumable and "seed" not in ask({}, using=using).sampling
+    )
     assert not ask({"temperature": 0}, using=using).pinned
     assert ask({"temperature": 0}, using=config("vllm", greedyPortable=False)).pinned
 
@@ -151,5 +157,3 @@ def test_the_features_page_says_what_the_code_does() -> None:
         for engine, cell in ((EngineType.REFERENCE, rows[name][1]), (EngineType.VLLM, rows[name][2])):
             assert feature.treatment(engine).value in cell, (name, engine, cell)
     assert all(f"`{name}`" in page for name in IGNORED)
-
-
