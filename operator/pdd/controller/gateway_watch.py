@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -119,6 +119,13 @@ def parse_members(answer: dict[str, Any]) -> tuple[MemberEntry, ...]:
         )
         for m in answer["members"]
     )
+
+
+def measured(members: Sequence[MemberEntry]) -> tuple[float | None, float | None]:
+    """(mean round trip in ms, sum of goodput in bit/s) over the members that tell them; None where none does."""
+    rtts = [m.rtt_ms for m in members if m.rtt_ms is not None]
+    goodputs = [m.goodput_bps for m in members if m.goodput_bps is not None]
+    return (sum(rtts) / len(rtts) if rtts else None), (sum(goodputs) if goodputs else None)
 
 
 def _shape(report: GatewayReport) -> object:

@@ -21,6 +21,7 @@ from pdd.controller.desired.engine import engine_name
 from pdd.controller.desired.gateway import gateway_name
 from pdd.controller.desired.router import CONFIG_FILE, router_config_name, router_name
 from pdd.controller.diff import diff, with_hash
+from pdd.controller.gateway_watch import measured
 from pdd.controller.kube.resources import PDDDEPLOYMENTS, Object, labels_of, ref_of
 from pdd.controller.labels import LINK_UID, anchor_name
 from pdd.controller.material import drain_token_of
@@ -167,10 +168,13 @@ def _line(rt: Runtime, deployment: PDDDeployment, link: PDDLink | None, state: L
     report = state.report
     members = report.of(deployment.namespace, deployment.name)
     connected = None if members is None else [m for m in members if m.connected]
+    rtt_ms, goodput_bps = measured(connected or ())
     there = rt.store.get("StatefulSet", link.namespace, gateway_name(link.name)) is not None
     return LineView(
         gateway_ready=any(is_ready(p) for p in pods) if there else False,
         connected=None if connected is None else len(connected),
+        rtt_ms=rtt_ms,
+        goodput_bps=goodput_bps,
         limited_by=connected[0].limited_by if connected else "",
         error=report.error,
     )

@@ -20,6 +20,7 @@ from pdd.controller.desired.config import build_anchor, build_tls_secret
 from pdd.controller.desired.gateway import ca_secret_name, gateway_line_name, gateway_name, gateway_tls_secret_name
 from pdd.controller.desired.link import build_link_a, build_link_b, owner_of
 from pdd.controller.diff import diff, with_hash
+from pdd.controller.gateway_watch import measured
 from pdd.controller.kube.access import plugin_of
 from pdd.controller.kube.errors import ApiConflict
 from pdd.controller.kube.resources import PDDLINKS, SECRETS, Object, ref_of
@@ -79,6 +80,7 @@ async def reconcile_link(rt: Runtime, live: Object) -> Written:
         rt.wake_deployments_of(link.namespace, link.name)
     members = state.report.members
     connected = None if members is None else [m for m in members if m.connected]
+    rtt_ms, goodput_bps = measured(connected or ())
     seen = LinkObservation(
         problem=problem,
         member=state.view if problem is None else None,
@@ -89,6 +91,9 @@ async def reconcile_link(rt: Runtime, live: Object) -> Written:
         line=LineView(
             gateway_ready=bool(gateway.ready),
             connected=None if connected is None else len(connected),
+            rtt_ms=rtt_ms,
+            goodput_bps=goodput_bps,
+            limited_by=connected[0].limited_by if connected else "",
             error=state.report.error,
         ),
         streams=sum(m.streams for m in connected or ()),

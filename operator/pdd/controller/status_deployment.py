@@ -22,7 +22,7 @@ from pdd.common.errors import PDDError
 from pdd.controller.desired.deployment import router_url
 from pdd.controller.member import MemberView
 from pdd.controller.observe import RoleView, WorkloadView
-from pdd.controller.verdict import ConditionBook, Problem, Verdict, as_reason, member_status, member_verdict
+from pdd.controller.verdict import ConditionBook, Problem, Verdict, as_reason, member_status, member_verdict, steady
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def build_status(deployment: PDDDeployment, seen: Observation, *, now: str) -> P
             reason=seen.router.trouble.reason.value if seen.router.trouble else "",
         ),
         member=member_status(seen.member, old.member, now) if seen.link else None,
-        link=_link_summary(seen, line) if seen.link else None,
+        link=_link_summary(seen, line, old.link) if seen.link else None,
         scaling=seen.scaling,
     )
 
@@ -261,14 +261,17 @@ def _role_status(view: RoleView, old: PDDDeploymentStatus, now: str) -> RoleStat
     return made if made == before else made.model_copy(update={"observed_at": now})
 
 
-def _link_summary(seen: Observation, line: Verdict) -> LinkSummary:
+def _link_summary(seen: Observation, line: Verdict, old: LinkSummary | None) -> LinkSummary:
     link = seen.link
     assert link is not None
+    goodput_mbps = None if seen.line.goodput_bps is None else seen.line.goodput_bps / 1e6
     return LinkSummary(
         name=link.name,
         namespace=link.namespace,
         state=line.reason.value,
         connected_engines=seen.line.connected or 0,
+        rtt_ms=steady(old.rtt_ms if old else None, seen.line.rtt_ms),
+        goodput_mbps=steady(old.goodput_mbps if old else None, goodput_mbps),
         capacity_mbps=link.spec.rate_cap_mbps,
         limited_by=seen.line.limited_by,
     )

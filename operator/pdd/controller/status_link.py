@@ -18,6 +18,7 @@ from pdd.controller.verdict import (
     credentials_verdict,
     member_status,
     member_verdict,
+    steady,
 )
 
 GATEWAY_READY = "GatewayReady"
@@ -140,9 +141,12 @@ def _progressing(link: PDDLink, seen: LinkObservation) -> Verdict:
 def _line_status(seen: LinkObservation, old: PDDLinkStatus, now: str) -> LineStatus | None:
     if seen.line.connected is None:
         return old.line
+    goodput_mbps = None if seen.line.goodput_bps is None else seen.line.goodput_bps / 1e6
     made = LineStatus(
         endpoints=seen.line.connected,
         streams=seen.streams,
+        rtt_ms=steady(old.line.rtt_ms if old.line else None, seen.line.rtt_ms),
+        goodput_mbps=steady(old.line.goodput_mbps if old.line else None, goodput_mbps),
         limited_by=seen.line.limited_by,
         observed_at=old.line.observed_at if old.line else now,
     )

@@ -110,5 +110,15 @@ class ConditionBook:
         )
 
 
+def steady(old: int | None, new: float | None) -> int | None:
+    """A measured number for a status: the old one while the new one is near it, so that noise writes nothing."""
+    if new is None:
+        return None
+    rounded = max(0, round(new))
+    if old is not None and abs(rounded - old) <= max(2, old // 4):
+        return old
+    return rounded
+
+
 def _words(failure: Failure | None) -> str:
     return failure.message if failure else "unknown"

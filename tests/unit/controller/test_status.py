@@ -29,6 +29,7 @@ LOST = MemberView(
 UP = WorkloadView(1, 1, 1)
 DOWN = WorkloadView(1, 0, 0)
 UNKNOWN = WorkloadView(1, None, None)
+UP_LINE = LineView(gateway_ready=True, connected=2)
 
 
 def roles(p: WorkloadView = UP, rld: WorkloadView = UP, md: WorkloadView = UP) -> tuple[RoleView, ...]:
@@ -215,3 +216,14 @@ def test_link_status_is_stable() -> None:
     first = build_link_status(link(), seen_link(), now=NOW)
     again = build_link_status(link().model_copy(update={"status": first}), seen_link(), now=LATER)
     assert as_status(again) == as_status(first)
+
+
+def test_measured_numbers_do_not_flutter() -> None:
+    """A round trip of 20.4 ms and then 21.7 ms is no news; twice as long is."""
+    first = build_link_status(link(), seen_link(line=replace(UP_LINE, rtt_ms=20.4, goodput_bps=8e7)), now=NOW)
+    live = link().model_copy(update={"status": first})
+    near = build_link_status(live, seen_link(line=replace(UP_LINE, rtt_ms=21.7, goodput_bps=9e7)), now=LATER)
+    far = build_link_status(live, seen_link(line=replace(UP_LINE, rtt_ms=41.0, goodput_bps=8e7)), now=LATER)
+    assert first.line and first.line.rtt_ms == 20 and first.line.goodput_mbps == 80
+    assert near.line == first.line
+    assert far.line and far.line.rtt_ms == 41 and far.line.observed_at == LATER
