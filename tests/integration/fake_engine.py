@@ -19,8 +19,8 @@ def true_token(base: int, position: int) -> int:
 
 
 class FakeEngine:
-    """behaviour(body) may return "hang", "reset", "500", "garbage", "break" (reset after two tokens), "drip" (events cut
-    into bytes), "429", or "" (well)."""
+    """behaviour(body) may return "hang", "reset", "500", "garbage", "break" (reset after two tokens), "drip" (events
+    cut into bytes), "429", or "" (well)."""
 
     def __init__(self, behaviour: Callable[[dict[str, Any]], str] = lambda body: "") -> None:
         self.behaviour = behaviour

@@ -120,20 +120,28 @@ async def test_a_silent_engine_is_given_up_after_the_gap_bound() -> None:
         hung["once"], before = True, hung["once"]
         return "" if before else "hang"
 
-    async with FakeEngine(behave) as p, FakeEngine() as r, FakeEngine() as m:
-        async with router([p], [r], [m], limits={"firstTokenTimeoutS": 1}) as client:
-            started = time.monotonic()
-            trace = trace_of(await post(client, "P-MD"))
-            assert trace["token_ids"] == truth(8) and 0.9 < time.monotonic() - started < 5
-            assert trace["retries"][0]["reason"] == "TimedOut"
+    async with (
+        FakeEngine(behave) as p,
+        FakeEngine() as r,
+        FakeEngine() as m,
+        router([p], [r], [m], limits={"firstTokenTimeoutS": 1}) as client,
+    ):
+        started = time.monotonic()
+        trace = trace_of(await post(client, "P-MD"))
+        assert trace["token_ids"] == truth(8) and 0.9 < time.monotonic() - started < 5
+        assert trace["retries"][0]["reason"] == "TimedOut"
 
 
 async def test_the_requests_deadline_is_a_504() -> None:
-    async with FakeEngine(lambda _: "hang") as p, FakeEngine() as r, FakeEngine() as m:
-        async with router([p], [r], [m], limits={"requestTimeoutS": 1}) as client:
-            reply = await post(client, "P-MD")
-            assert reply.status_code == 504 and reply.json()["error"]["code"] == "RequestTimedOut"
-            await until(lambda: p.open == 0)
+    async with (
+        FakeEngine(lambda _: "hang") as p,
+        FakeEngine() as r,
+        FakeEngine() as m,
+        router([p], [r], [m], limits={"requestTimeoutS": 1}) as client,
+    ):
+        reply = await post(client, "P-MD")
+        assert reply.status_code == 504 and reply.json()["error"]["code"] == "RequestTimedOut"
+        await until(lambda: p.open == 0)
 
 
 async def test_overload_is_429_with_retry_after_and_places_come_back() -> None:
@@ -174,33 +182,42 @@ async def test_relay_full_sends_long_transfers_over_p_md_and_without_a_line_refu
 
 
 async def test_hang_up_reaches_every_engine_while_they_are_silent() -> None:
-    async with FakeEngine() as p, FakeEngine(lambda b: "hang") as r, FakeEngine(lambda b: "hang") as m:
-        async with router([p], [r], [m]) as client:
-            with contextlib.suppress(httpx.ReadTimeout):
-                await client.post(
-                    "/v1/completions", json=BODY, timeout=0.3, headers={"x-pdd-pipeline-override": "P-RLD-MD"}
-                )
-            await until(lambda: p.open == r.open == m.open == 0)
-            load = (await client.get("/internal/load")).json()
-            assert all(engine["sessions"] == 0 for engine in load["engines"])
-            assert load["relay"]["sessions"] == 0
+    async with (
+        FakeEngine() as p,
+        FakeEngine(lambda b: "hang") as r,
+        FakeEngine(lambda b: "hang") as m,
+        router([p], [r], [m]) as client,
+    ):
+        with contextlib.suppress(httpx.ReadTimeout):
+            await client.post(
+                "/v1/completions", json=BODY, timeout=0.3, headers={"x-pdd-pipeline-override": "P-RLD-MD"}
+            )
+        await until(lambda: p.open == r.open == m.open == 0)
+        load = (await client.get("/internal/load")).json()
+        assert all(engine["sessions"] == 0 for engine in load["engines"])
+        assert load["relay"]["sessions"] == 0
 
 
 async def test_a_client_that_does_not_read_holds_the_engines_stream_back() -> None:
-    async with FakeEngine() as p, FakeEngine() as r, FakeEngine() as m:
-        async with router([p], [r], [m]) as client:
-            host, port = client.base_url.host, client.base_url.port
-            reader, writer = await asyncio.open_connection(host, port, limit=1024)
-            body = json.dumps({**BODY, "max_tokens": 90_000, "stream": True}).encode()
-            head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nx-pdd-pipeline-override: P-MD\r\nContent-Length: {len(body)}\r\n\r\n"
-            writer.write(head.encode() + body)
-            await reader.readuntil(b"data: ")
-            await asyncio.sleep(1.0)
-            metrics = (await client.get("/metrics")).text
-            assert "pdd_router_requests_in_flight 1.0" in metrics
-            assert m.open == 1  # it has not got rid of its 90,000 tokens
-            writer.transport.abort()
-            await until(lambda: m.open == 0)
+    async with (
+        FakeEngine() as p,
+        FakeEngine() as r,
+        FakeEngine() as m,
+        router([p], [r], [m]) as client,
+    ):
+        host, port = client.base_url.host, client.base_url.port
+        reader, writer = await asyncio.open_connection(host, port, limit=1024)
+        body = json.dumps({**BODY, "max_tokens": 90_000, "stream": True}).encode()
+        lines = ["POST /v1/completions HTTP/1.1", "Host: x", f"Content-Length: {len(body)}"]
+        lines.append("x-pdd-pipeline-override: P-MD")
+        writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+        await reader.readuntil(b"data: ")
+        await asyncio.sleep(1.0)
+        metrics = (await client.get("/metrics")).text
+        assert "pdd_router_requests_in_flight 1.0" in metrics
+        assert m.open == 1  # it has not got rid of its 90,000 tokens
+        writer.transport.abort()
+        await until(lambda: m.open == 0)
 
 
 async def test_usage_chunks_trace_and_done_come_in_order() -> None:

@@ -369,4 +369,3 @@ class _Exchange:
 
 def _seed() -> int:
     return secrets.randbits(63)
-

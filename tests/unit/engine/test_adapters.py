@@ -49,7 +49,9 @@ def test_answer_with_handle_and_split_usage() -> None:
                 "kv_transfer_params": {"remote_host": "h"},
                 "usage": {
                     "prompt_tokens": 10, "completion_tokens": 1,
-                    "prompt_tokens_details": {"cached_tokens": 9, "pdd": {"local_cached_tokens": 4, "remote_bytes": 80}},
+                    "prompt_tokens_details": {
+                        "cached_tokens": 9, "pdd": {"local_cached_tokens": 4, "remote_bytes": 80},
+                    },
                 },
             }
         ),

@@ -34,9 +34,8 @@ def config(engine: str = "reference", **capabilities: bool) -> RouterConfig:
 
 def ask(body: dict[str, Any], *, chat: bool = False, using: RouterConfig | None = None) -> Ask:
     default: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]} if chat else {"prompt": "hi"}
-    return parse_ask(
-        {"model": "tiny", **default, **body}, chat=chat, config=using or config(), tokenizer=ByteTokenizer(), seeds=lambda: 42
-    )  # fmt: skip
+    whole = {"model": "tiny", **default, **body}
+    return parse_ask(whole, chat=chat, config=using or config(), tokenizer=ByteTokenizer(), seeds=lambda: 42)
 
 
 @pytest.mark.parametrize(
