@@ -140,7 +140,7 @@ class LinkTuning(Model):
     congestion_control: str = "bbr"
     chunk_bytes: int = Field(default=256 * 1024, gt=0)
     fast_dscp: int = Field(default=0, ge=0, le=63, description="DiffServ code point of the fast lane; 0: unmarked")
-    keepalive_s: int = Field(default=5, gt=0)
+    keepalive_s: int = Field(default=2, gt=0, description="a member is suspect after three of these without a sign")
     dead_after_s: int = Field(default=15, gt=0)
     session_retention_s: int = Field(
         default=90, ge=0, description="how long carried connections outlive the loss of all their streams"

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+
 from pdd.common.certs import Pair, issue, make_ca, not_after
 from pdd.common.errors import InvalidInput
 

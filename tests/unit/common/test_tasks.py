@@ -5,6 +5,7 @@ import gc
 import logging
 
 import pytest
+
 from pdd.common.tasks import cancel, spawn
 
 
