@@ -14,6 +14,7 @@ from pdd.engine.reference.kvstore import KVStore
 from pdd.engine.reference.model import Model, Segment
 from pdd.engine.reference.sampling import Sampling
 from pdd.engine.reference.sequence import Request
+from pdd.engine.tokenizer import ByteTokenizer
 
 from .conftest import Bench, MakeBench, handle_of
 
@@ -203,3 +204,13 @@ def test_sampled_request_goes_on_elsewhere_with_the_same_draws(make_bench: MakeB
     for cut in (1, 13, 39):
         rest = Request("rest", prompt + tuple(whole[:cut]), 40 - cut, SAMPLED, ignore_eos=True)
         assert reference_tokens(make_bench, rest) == whole[cut:]
+
+
+@pytest.mark.parametrize("text", ["What is relay decode?", "The cache crosses the line. " * 40])
+def test_greedy_output_is_printable_and_in_no_loop(make_bench: MakeBench, text: str) -> None:
+    """Tokens in a loop would hide errors: equal ids would say little."""
+    tokenizer = ByteTokenizer()
+    prompt = tuple(tokenizer.apply_chat_template([{"role": "user", "content": text}]))
+    ids = reference_tokens(make_bench, Request("a", prompt, 150, ignore_eos=True))
+    assert len({tuple(ids[at : at + 8]) for at in range(len(ids) - 8)}) > 90
+    assert sum(32 <= token < 127 for token in ids) > 145
