@@ -148,7 +148,7 @@ def _request_token(api: Any, options: LinkCreateOptions) -> Credentials:
     account = options.member_service_account
     core: Any = client.CoreV1Api(api)
     body = client.AuthenticationV1TokenRequest(
-        spec=client.V1TokenRequestSpec(audiences=[], expirationSeconds=options.token_hours * 3600)
+        spec=client.V1TokenRequestSpec(audiences=[], expiration_seconds=options.token_hours * 3600)
     )
     try:
         answer = core.create_namespaced_service_account_token(
