@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write crds/*.yaml and the operator chart's copies from the models.
+"""Write crds/*.yaml, the operator chart's copies and docs/api.md from the models.
 
 `--check` writes nothing and exits 1 if they differ.
 """
@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "operator"))
+sys.path[:0] = [str(ROOT / "operator"), str(ROOT)]
+
+from hack.api_doc import render  # noqa: E402
 
 from pdd.api.crd import KINDS, render_crd  # noqa: E402
 
@@ -29,6 +31,7 @@ def render_files() -> dict[Path, str]:
         name = f"{kind.lower()}s.yaml"
         files[ROOT / "crds" / name] = text
         files[CHART / name] = wrap(text)
+    files[ROOT / "docs" / "api.md"] = render()
     return files
 
 

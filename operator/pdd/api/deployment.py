@@ -140,11 +140,13 @@ class KVConnector(StrEnum):
 class EngineSpec(Model):
     """The inference engine, for all roles; a role may override."""
 
-    type: EngineType = EngineType.REFERENCE
+    type: EngineType = Field(
+        default=EngineType.REFERENCE, description="which engine; sglang is refused with a reason until it is built"
+    )
     image: str = Field(default="", max_length=512, description="empty: the operator's engine image")
     image_pull_policy: str = Field(default="IfNotPresent", pattern="^(Always|IfNotPresent|Never)$", max_length=16)
     args: ArgList = Field(default=(), description="appended to the engine's command line")
-    env: EnvList = Field(default=())
+    env: EnvList = Field(default=(), description="environment variables; they replace ours of the same name")
     max_sequences: int = Field(default=64, ge=1, le=65536, description="sequences that one engine runs at once")
     chunk_tokens: int | None = Field(
         default=None, ge=16, le=1048576, description="tokens that one step may prefill; none: the engine decides"
@@ -159,13 +161,15 @@ class EngineSpec(Model):
 class EngineOverrides(Model):
     """What a role may change. Lists are appended to those of spec.engine; the rest replaces."""
 
-    image: str | None = Field(default=None, min_length=1, max_length=512)
-    args: ArgList = Field(default=())
-    env: EnvList = Field(default=())
-    max_sequences: int | None = Field(default=None, ge=1, le=65536)
-    chunk_tokens: int | None = Field(default=None, ge=16, le=1048576)
-    kv_blocks: int | None = Field(default=None, ge=8, le=2**31 - 1)
-    gpu_memory_percent: int | None = Field(default=None, ge=1, le=100)
+    image: str | None = Field(default=None, min_length=1, max_length=512, description="replaces spec.engine.image")
+    args: ArgList = Field(default=(), description="appended to spec.engine.args")
+    env: EnvList = Field(default=(), description="added to spec.engine.env; the same name replaces")
+    max_sequences: int | None = Field(default=None, ge=1, le=65536, description="replaces spec.engine.maxSequences")
+    chunk_tokens: int | None = Field(default=None, ge=16, le=1048576, description="replaces spec.engine.chunkTokens")
+    kv_blocks: int | None = Field(default=None, ge=8, le=2**31 - 1, description="replaces spec.engine.kvBlocks")
+    gpu_memory_percent: int | None = Field(
+        default=None, ge=1, le=100, description="replaces spec.engine.gpuMemoryPercent"
+    )
 
 
 class Accelerator(Model):
@@ -173,7 +177,9 @@ class Accelerator(Model):
 
     type: str = Field(default="", max_length=63, description="product, for example H20, H200, 910B")
     count: int = Field(default=0, ge=0, le=64, description="accelerators of one engine (tensor parallel)")
-    resource_name: str = Field(default="nvidia.com/gpu", min_length=1, max_length=253)
+    resource_name: str = Field(
+        default="nvidia.com/gpu", min_length=1, max_length=253, description="what pods ask the device plugin for"
+    )
     memory_mib: int | None = Field(
         default=None, ge=1, le=2**31 - 1, alias="memoryMiB", description="memory of one; needed only for unlisted types"
     )
@@ -182,7 +188,7 @@ class Accelerator(Model):
 class RoleSpec(Model):
     """One role: how many engines, on what."""
 
-    replicas: int = Field(default=1, ge=1, le=1024)
+    replicas: int = Field(default=1, ge=1, le=1024, description="engines of this role")
     accelerator: Accelerator = Accelerator()
     resources: Resources = Resources()
     pod_template: PodTemplate = PodTemplate()
@@ -214,12 +220,14 @@ class ScalingBehavior(Model):
 class RelayAutoscaling(Model):
     """Scaling of relay decode on handoff load: sessions = arrivals x holding time."""
 
-    min_replicas: int = Field(default=1, ge=1, le=1024)
-    max_replicas: int = Field(default=4, ge=1, le=1024)
+    min_replicas: int = Field(default=1, ge=1, le=1024, description="never fewer engines")
+    max_replicas: int = Field(default=4, ge=1, le=1024, description="never more engines")
     sessions_per_replica: int = Field(
         default=16, ge=1, le=65536, description="relayed requests that one RLD engine holds at once within the SLA"
     )
-    target_utilization_percent: int = Field(default=70, ge=1, le=100)
+    target_utilization_percent: int = Field(
+        default=70, ge=1, le=100, description="share of sessionsPerReplica to aim at; the rest is room for bursts"
+    )
     behavior: ScalingBehavior = ScalingBehavior()
 
 
@@ -248,7 +256,9 @@ class AbnormalTrafficSpec(Model):
     """Very long uncached input with very short output. RelayToEnd: RLD runs it to the end, nothing crosses the line."""
 
     policy: AbnormalPolicy = AbnormalPolicy.RELAY_TO_END
-    max_output_tokens: int = Field(default=500, ge=1, le=1048576)
+    max_output_tokens: int = Field(
+        default=500, ge=1, le=1048576, description="only requests that ask for at most so many tokens"
+    )
     min_transfer_ms: int = Field(default=5000, ge=1, le=3600000, description="predicted transfer from which it applies")
 
 
@@ -256,11 +266,11 @@ class RouterLimitsSpec(Model):
     """Bounds of admission; beyond them the answer is 429 with Retry-After."""
 
     max_concurrent: int = Field(default=256, ge=1, le=1048576, description="requests in flight in one router")
-    max_queued: int = Field(default=256, ge=0, le=1048576)
+    max_queued: int = Field(default=256, ge=0, le=1048576, description="requests that wait for a place")
     max_relay_sessions: int = Field(default=64, ge=1, le=65536, description="sessions on one RLD engine")
-    request_timeout_s: int = Field(default=600, ge=1, le=86400)
-    connect_timeout_ms: int = Field(default=2000, ge=1, le=600000)
-    first_token_timeout_s: int = Field(default=120, ge=1, le=86400)
+    request_timeout_s: int = Field(default=600, ge=1, le=86400, description="whole request")
+    connect_timeout_ms: int = Field(default=2000, ge=1, le=600000, description="connection to an engine")
+    first_token_timeout_s: int = Field(default=120, ge=1, le=86400, description="prefill, its queue included")
     token_timeout_s: int = Field(default=30, ge=1, le=86400, description="longest gap between two tokens")
     max_body_mib: int = Field(default=16, ge=1, le=1024, alias="maxBodyMiB")
 
@@ -291,11 +301,14 @@ class OverridePolicy(StrEnum):
 class RouterSpec(Model):
     """The OpenAI-compatible front in cluster A."""
 
-    replicas: int = Field(default=1, ge=1, le=64)
+    replicas: int = Field(default=1, ge=1, le=64, description="routers; each works alone")
     relay_threshold_ms: int = Field(
         default=200, ge=0, le=3600000, description="predicted wait for KV above which RLD relays"
     )
-    handoff_mode: HandoffMode = HandoffMode.AUTO
+    handoff_mode: HandoffMode = Field(
+        default=HandoffMode.AUTO,
+        description="OneShot: all eager tokens in one step. CatchUp: shrinking batches. Auto: by their number",
+    )
     one_shot_limit_tokens: int = Field(default=64, ge=1, le=65536, description="eager tokens handed over in one step")
     abnormal_traffic: AbnormalTrafficSpec = AbnormalTrafficSpec()
     limits: RouterLimitsSpec = RouterLimitsSpec()
@@ -311,7 +324,7 @@ Milliseconds = Annotated[int, Field(ge=1, le=3600000)]
 
 
 class SLASpec(Model):
-    """What is promised. Used by status, scaling and the planner; nothing is refused because of it."""
+    """What is promised to clients. Recorded for reports and planning; no request is refused because of it."""
 
     ttft_p90_ms: Milliseconds | None = Field(default=None, description="time to first token, 90th percentile")
     ttft_p99_ms: Milliseconds | None = Field(default=None, description="time to first token, 99th percentile")

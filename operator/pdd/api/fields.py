@@ -65,8 +65,8 @@ TextMap = Annotated[dict[KeyText, LongText], Field(max_length=64)]
 class Resources(Model):
     """Requests and limits of the main container, as in a pod."""
 
-    requests: ResourceMap = Field(default={})
-    limits: ResourceMap = Field(default={})
+    requests: ResourceMap = Field(default={}, description="what the scheduler sets aside")
+    limits: ResourceMap = Field(default={}, description="what the container may use at most")
 
 
 class PodMetadata(Model):

@@ -24,7 +24,9 @@ class KubeconfigRef(Model):
 class ExecCredential(Model):
     """A credential plugin in the operator's image (client.authentication.k8s.io)."""
 
-    command: str = Field(min_length=1, max_length=512)
+    command: str = Field(
+        min_length=1, max_length=512, description="bare name of a program in the operator's plugin folder"
+    )
     args: ArgList = Field(default=())
     env: EnvList = Field(default=())
     server: str = Field(min_length=1, max_length=512, pattern="^https://", description="API server of cluster B")
@@ -54,7 +56,7 @@ class MemberSpec(Model):
 
 
 class Price(Model):
-    """What the line costs; the planner weighs it."""
+    """What the line costs. Recorded for planning; nothing else depends on it."""
 
     currency: str = Field(default="USD", pattern="^[A-Z]{3}$", max_length=3)
     cents_per_hour: int = Field(ge=0, le=1_000_000_000)
@@ -105,8 +107,8 @@ class TLSSpec(Model):
     """Mutual TLS between gateway and endpoints. Without caSecretRef the operator makes a CA of its own."""
 
     ca_secret_ref: Name | None = Field(default=None, description="Secret with tls.crt and tls.key of a CA to use")
-    certificate_days: int = Field(default=90, ge=1, le=3650)
-    renew_before_days: int = Field(default=30, ge=1, le=3649)
+    certificate_days: int = Field(default=90, ge=1, le=3650, description="lifetime of the ends' certificates")
+    renew_before_days: int = Field(default=30, ge=1, le=3649, description="renewed so long before they end")
 
 
 class Advertise(Model):
@@ -164,7 +166,9 @@ class PDDLinkSpec(Model):
     line: LineSpec
     transport: Transport = Transport.GATEWAY
     streams: int = Field(default=4, ge=1, le=16, description="TCP streams of one endpoint")
-    congestion_control: CongestionControl = CongestionControl.BBR
+    congestion_control: CongestionControl = Field(
+        default=CongestionControl.BBR, description="of each socket; where the kernel lacks it, the kernel's default"
+    )
     lanes: Lanes = Lanes()
     tls: TLSSpec = TLSSpec()
     gateway: GatewaySpec | None = Field(default=None, description="only with transport Gateway")
