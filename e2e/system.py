@@ -149,6 +149,18 @@ class System:
         )  # fmt: skip
         return sorted(pod["metadata"]["name"] for pod in listing["items"] if is_ready(pod))
 
+    def pod_uid(self, site: ClusterRef, namespace: str, pod: str) -> str:
+        return str(self.get("pod", pod, namespace, site)["metadata"]["uid"])
+
+    def wait_replaced(self, site: ClusterRef, namespace: str, pod: str, uid: str, timeout_s: float = 120) -> None:
+        """Waits until the pod of that name is another one than `uid`, and ready."""
+
+        def replaced() -> bool:
+            found = self.get("pod", pod, namespace, site)
+            return found["metadata"]["uid"] != uid and is_ready(found)
+
+        wait_for(f"{pod}: a new pod, ready", replaced, timeout_s)
+
     def engine_state(self, role: str, pod: str) -> Object:
         """The engine's /pdd/state, by way of the API server."""
         path = f"/api/v1/namespaces/{self.namespace(role)}/pods/{pod}:8000/proxy/pdd/state"

@@ -18,6 +18,7 @@ import pytest
 from e2e import install
 from e2e.client import Answer
 from e2e.faults import api_server_down, kill_pod
+from e2e.kind import ClusterRef
 from e2e.oracle import Oracle
 from e2e.shell import wait_for
 from e2e.streams import Flight, Request, build_body, build_requests, check_answer, has_tokens, in_flight
@@ -57,6 +58,21 @@ class Storm:
         return answers
 
 
+class Killed:
+    """A pod that was killed: it must come back as another one."""
+
+    def __init__(self, system: System, site: ClusterRef, namespace: str, pod: str) -> None:
+        self.system, self.site, self.namespace, self.pod = system, site, namespace, pod
+        self.uid = system.pod_uid(site, namespace, pod)
+        self.at = time.monotonic()
+        kill_pod(site, namespace, pod)
+
+    def wait_whole(self) -> None:
+        self.system.wait_replaced(self.site, self.namespace, self.pod, self.uid)
+        self.system.wait_whole(WHOLE_S)
+        print(f"{self.pod}: replaced and all whole {time.monotonic() - self.at:.0f} s after the kill")
+
+
 def longest_gap_ms(answers: list[Answer]) -> float:
     return max(b - a for answer in answers for a, b in zip(answer.at_ms, answer.at_ms[1:], strict=False))
 
@@ -86,13 +102,13 @@ def test_an_rld_pod_is_killed_while_it_decodes(system: System, oracle: Oracle, w
         sessions = {pod: system.engine_state("RLD", pod)["running"] for pod in system.pods("RLD")}
         victim = max(sessions, key=lambda pod: sessions[pod])
         assert sessions[victim] >= 1, f"no stream is at an RLD: {sessions}"
-        kill_pod(system.clusters.a, NAMESPACE, victim)
+        killed = Killed(system, system.clusters.a, NAMESPACE, victim)
         answers = flight.finish(FINISH_S)
     print(f"{victim} killed with {sessions[victim]} sessions; longest gap {longest_gap_ms(answers):.0f} ms")
     storm.check(answers)
     assert "relay-decode" in roles_that_failed(answers), "the kill hit no stream"
     wan.set(mbps=100)
-    print(f"whole again after {system.wait_whole(WHOLE_S):.0f} s")
+    killed.wait_whole()
 
 
 def test_the_md_pod_is_killed_while_it_decodes(system: System, oracle: Oracle) -> None:
@@ -101,12 +117,12 @@ def test_the_md_pod_is_killed_while_it_decodes(system: System, oracle: Oracle) -
     with storm.flying() as flight:
         flight.wait_each("decoding at MD", has_tokens(10, last="MD"), timeout_s=60)
         (victim,) = system.pods("MD")
-        kill_pod(system.clusters.b, MEMBER_NAMESPACE, victim)
+        killed = Killed(system, system.clusters.b, MEMBER_NAMESPACE, victim)
         answers = flight.finish(FINISH_S)
     print(f"{victim} killed; longest gap {longest_gap_ms(answers):.0f} ms")
     storm.check(answers)
     assert "main-decode" in roles_that_failed(answers), "the kill hit no stream"
-    print(f"whole again after {system.wait_whole(WHOLE_S):.0f} s")
+    killed.wait_whole()
     wait_main_decode_used(system, oracle)
 
 
@@ -136,11 +152,11 @@ def test_the_gateway_pod_is_killed_while_tokens_cross(system: System, oracle: Or
     storm = Storm(system, oracle, STREAMS, prompt_tokens=300, max_tokens=300)
     with storm.flying() as flight:
         flight.wait_each("decoding at MD", has_tokens(10, last="MD"), timeout_s=60)
-        kill_pod(system.clusters.a, NAMESPACE, f"{LINK}-gateway-0")
+        killed = Killed(system, system.clusters.a, NAMESPACE, f"{LINK}-gateway-0")
         answers = flight.finish(FINISH_S)
     print(f"the gateway killed; longest gap {longest_gap_ms(answers):.0f} ms")
     storm.check(answers)
-    print(f"whole again after {system.wait_whole(WHOLE_S):.0f} s")
+    killed.wait_whole()
     wait_main_decode_used(system, oracle)
 
 
