@@ -153,9 +153,7 @@ def _measure(bench: _Bench) -> dict[str, Any]:
     bench.await_port("a", spec.host_a, source_port)
     bench.await_port("b", spec.host_b, echo_port)
     with _line(bench, f"{spec.host_a}:{source_port}") as plain_target:
-        plain = {
-            f"tcp_{n}": _read(bench, plain_target, "", connections=n) for n in (1, 4)
-        }
+        plain = {f"tcp_{n}": _read(bench, plain_target, "", connections=n) for n in (1, 4)}
     link: dict[str, Any] = {}
     for streams in spec.streams:
         with _link(bench, streams, echo_port) as (proxy, http):

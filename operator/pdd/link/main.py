@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from pdd.api.config import EndpointConfig, GatewayConfig, load_config
 from pdd.common.errors import Forbidden, InvalidInput, PDDError, Unreachable
@@ -59,6 +60,45 @@ def emulate(args: argparse.Namespace) -> int:
     return run(EmulatedLine(spec, parse_target(args.listen), parse_target(args.to), args.control), ready=True)
 
 
+def add_bench(commands: Any) -> None:
+    """The flags of `bench`."""
+    one = commands.add_parser("bench", help="goodput and the fast lane's delay, beside plain TCP; JSON on stdout")
+    one.add_argument("--json", action="store_true", help="accepted for symmetry: the output always is JSON")
+    one.add_argument("--line", default="emulated", choices=["emulated", "loopback", "given"])
+    one.add_argument("--rtt-ms", type=float, default=20.0)
+    one.add_argument("--mbps", type=float, default=95.0, help="the link's cap; 0: none")
+    one.add_argument("--line-mbps", type=float, default=100.0, help="rate of an emulated line; 0: the cap")
+    one.add_argument("--streams", type=int, nargs="+", default=[1, 4])
+    one.add_argument("--rounds", type=int, default=2)
+    one.add_argument("--object-s", type=float, default=3.0, help="size of an object, in seconds of the cap")
+    one.add_argument("--congestion-control", default="bbr")
+    for side in "ab":
+        one.add_argument(f"--prefix-{side}", default="", help=f"before {side.upper()}'s commands: ip netns exec NAME")
+        one.add_argument(f"--host-{side}", default="127.0.0.1", help="address of that side, with --line given")
+
+
+def bench(args: argparse.Namespace) -> int:
+    """Measure and print one JSON document."""
+    from pdd.link.bench import run as measure
+
+    figures = measure(
+        line=args.line,
+        rtt_ms=args.rtt_ms,
+        rate_mbps=args.mbps,
+        line_mbps=args.line_mbps,
+        streams=tuple(args.streams),
+        rounds=args.rounds,
+        object_s=args.object_s,
+        congestion_control=args.congestion_control,
+        prefix_a=tuple(args.prefix_a.split()),
+        prefix_b=tuple(args.prefix_b.split()),
+        host_a=args.host_a,
+        host_b=args.host_b,
+    )
+    print(json.dumps(figures, indent=2))
+    return 0
+
+
 def main(argv: Sequence[str]) -> int:
     """Exit codes: 0 done, 1 failed, 2 wrong usage or invalid input, 3 unreachable or forbidden."""
     parser = argparse.ArgumentParser(prog="python -m pdd.link", description=__doc__)
@@ -78,6 +118,7 @@ def main(argv: Sequence[str]) -> int:
     line.add_argument("--rtt-ms", type=float, default=20.0)
     line.add_argument("--mbps", type=float, default=100.0, help="of each direction, shared by all; 0: no limit")
     line.add_argument("--control", type=int, default=0, metavar="PORT", help="GET /stats, POST /partition /heal /reset")
+    add_bench(commands)
     args = parser.parse_args(argv)
     setup_logging()
     try:
@@ -95,6 +136,8 @@ def main(argv: Sequence[str]) -> int:
 
             apply_rules(load_config(EndpointConfig, args.config))
             return 0
+        if args.command == "bench":
+            return bench(args)
         return emulate(args)
     except InvalidInput as error:
         print(f"{parser.prog} {args.command}: {error}", file=sys.stderr)

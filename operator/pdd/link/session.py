@@ -18,7 +18,7 @@ from pdd.link.hello import LaneName
 from pdd.link.lane import Lane
 from pdd.link.liveness import Liveness, MemberState
 from pdd.link.sizing import bulk_limits, bulk_stream_sizes, fast_limits
-from pdd.link.sockets import tune_bulk, tune_fast
+from pdd.link.sockets import pace, tune_bulk, tune_fast
 
 _log = logging.getLogger("pdd.link.session")
 
@@ -117,6 +117,10 @@ class Session:
 
     def _note_streams(self) -> None:
         self.liveness.note_streams(fast=bool(self.fast.carriers), bulk=len(self.bulk.carriers), now_s=self._clock())
+        sizes = bulk_stream_sizes(self.tuning.rate_bps, len(self.bulk.carriers))
+        for carrier in self.bulk.carriers.values():
+            if not carrier.closed:
+                pace(carrier.sock, sizes)
 
     def _tick(self) -> None:
         """Keepalives, dead streams, and the session's own end."""

@@ -72,15 +72,16 @@ def fast_limits() -> LaneLimits:
 
 
 def bulk_stream_sizes(rate_bps: int, streams: int) -> StreamSizes:
-    """Enough unsent bytes in the kernel for 15 ms of a stream's share, so that a busy moment here leaves no gap.
+    """Settings for each of `streams` live streams.
 
-    The kernel smooths each stream at 1.5 times its share; the token bucket sets the rate itself. The surplus lets the
-    other streams make up for one that is slow.
+    The kernel holds 30 ms of a stream's share, so that a busy moment here leaves no gap on the line, and paces it out
+    hardly faster than the share, so that making up for the moment leaves no queue on the line either: the fast lane's
+    packets would stand in it. The rate itself is the token bucket's.
     """
     if not rate_bps:
         return StreamSizes(notsent_lowat=512 * KIB, pacing_bytes_per_s=0)
     share = rate_bps / 8 / max(1, streams)
     return StreamSizes(
-        notsent_lowat=int(min(512 * KIB, max(16 * KIB, share * 0.015))),
-        pacing_bytes_per_s=int(share * 1.5),
+        notsent_lowat=int(min(MIB, max(16 * KIB, share * 0.03))),
+        pacing_bytes_per_s=int(share * 1.1),
     )

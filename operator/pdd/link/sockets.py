@@ -50,6 +50,11 @@ def tune_bulk(sock: socket.socket, sizes: StreamSizes, congestion_control: str, 
             f"congestion control {congestion_control!r} cannot be set ({error.strerror}); streams use {in_use!r}. "
             "Load the kernel module, or add it to net.ipv4.tcp_allowed_congestion_control",
         )
+    pace(sock, sizes)
+
+
+def pace(sock: socket.socket, sizes: StreamSizes) -> None:
+    """Let the kernel smooth what a bulk stream sends; may be changed while it sends."""
     if sizes.pacing_bytes_per_s:
         try:
             sock.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, struct.pack("=Q", sizes.pacing_bytes_per_s))
