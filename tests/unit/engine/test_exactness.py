@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from pdd.engine.reference.attention import Context, attend
+from pdd.engine.reference.attention import Context, _mix, attend
 from pdd.engine.reference.config import VALUE_MAX, ModelConfig
 from pdd.engine.reference.core import CoreLimits
 from pdd.engine.reference.kvstore import KVStore
@@ -87,6 +87,19 @@ def test_attention_equals_integer_arithmetic(window: int) -> None:
             mixed = weights @ values[low : position + 1, kv].astype(np.int64)
             expected = np.rint(mixed * 4.0 / weights.sum())
             assert np.array_equal(out[row, head * 64 : head * 64 + 64], expected)
+
+
+def test_weighted_values_are_summed_exactly_at_a_rounding_tie() -> None:
+    """Means of exactly 126.125, so 504.5 quarters: any lost bit of the sum tips some of them to 505."""
+    rng = np.random.default_rng(6)
+    weights = np.repeat(rng.integers(0, 256, (1, 64, 512)) * 2 + 1, 8, axis=2)
+    values = np.tile(np.array([127, *[126] * 7]), 512)
+    order = rng.permutation(4096)
+    shuffled = weights[:, :, order].astype(np.float32)
+    columns = np.repeat(values[order][None, :, None], 64, axis=2).astype(np.float32)
+    sums = weights.sum(axis=2, keepdims=True).astype(np.float32)
+    assert float(sums.max()) * VALUE_MAX > 2**24
+    assert np.array_equal(_mix(shuffled, sums, columns), np.full((1, 64, 64), 504.0))
 
 
 def reference_tokens(make_bench: MakeBench, request: Request) -> list[int]:
