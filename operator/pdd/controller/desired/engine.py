@@ -40,6 +40,9 @@ START_LIMIT_S = {EngineType.REFERENCE: 180}
 DEFAULT_START_LIMIT_S = 3600
 """A large model may load for long; the container is restarted only beyond this."""
 
+TERMINATION_GRACE_S = 30
+"""Time for running requests to end and for exported KV to be read before a pod is killed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Extra:
@@ -94,7 +97,7 @@ def build_engine(
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})
     container = _engine_container(deployment, role, images, mounts, more.kv_proxy)
     pod_spec: dict[str, Any] = {
-        "terminationGracePeriodSeconds": 30,
+        "terminationGracePeriodSeconds": TERMINATION_GRACE_S,
         "containers": [container, *more.containers],
         "volumes": [scratch_volume(), *volumes, *more.volumes],
     }
@@ -135,13 +138,16 @@ def _engine_container(
             resources[part] = {**resources.get(part, {}), spec.accelerator.resource_name: count}
     start_limit_s = START_LIMIT_S.get(engine.type, DEFAULT_START_LIMIT_S)
     period_s = 1 if reference else 5
+    env = [field_env("POD_IP", "status.podIP"), {"name": "HOME", "value": "/tmp"}]
+    if reference:
+        env.append({"name": "PDD_ENGINE_GRACE_S", "value": str(TERMINATION_GRACE_S - 5)})
     return {
         "name": "engine",
         "image": spec.engine.image or engine.image or images.engine,
         "imagePullPolicy": engine.image_pull_policy,
         "command": list(command.command),
         "args": list(command.args),
-        "env": [field_env("POD_IP", "status.podIP"), {"name": "HOME", "value": "/tmp"}, *env_list(command.env)],
+        "env": [*env, *env_list(command.env)],
         "ports": [
             {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
             {"name": "kv", "containerPort": KV_PORT, "protocol": "TCP"},
