@@ -16,7 +16,7 @@ import pytest
 from e2e import clusters as sites
 from e2e import engine, prepare
 from e2e.shell import say
-from e2e.system import oracle, pytest_runtest_makereport, system, whole
+from e2e.system import NOTES, oracle, pytest_runtest_makereport, system, whole
 from e2e.wan.client import Wan
 
 __all__ = ["clusters", "oracle", "pytest_runtest_makereport", "system", "wan", "whole"]
@@ -76,3 +76,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if reason := config.stash.get(_REASON, ""):
         terminalreporter.write_line(reason, yellow=True)
+    if lines := config.stash.get(NOTES, []):
+        terminalreporter.section("figures")
+        for line in lines:
+            terminalreporter.write_line(line)

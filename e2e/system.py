@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ LINE_MBPS = 100
 ROLES = {"P": "prefill", "RLD": "relay-decode", "MD": "main-decode"}
 READY_S = 180
 Object = dict[str, Any]
+NOTES = pytest.StashKey[list[str]]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class System:
 
     clusters: Clusters
     url: str
+    notes: list[str] = field(default_factory=list)
 
     @property
     def client(self) -> Client:
@@ -188,6 +190,12 @@ class System:
         service = self.get("service", f"{LINK}-gateway-line")
         return int(service["spec"]["ports"][0]["nodePort"])
 
+    def note(self, line: str) -> None:
+        """A figure worth seeing although the test passed: it stands in pytest's summary, with the test's name."""
+        print(line)
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").split("::")[-1].removesuffix(" (call)")
+        self.notes.append(f"{test}: {line}")
+
     def dump(self) -> str:
         """The whole picture, for a failed test."""
         in_a = (install.OPERATOR_NAMESPACE, NAMESPACE, OTHER_NAMESPACE)
@@ -229,7 +237,7 @@ def _router_service(clusters: Clusters) -> Object | None:
 
 
 @pytest.fixture(scope="session")
-def system(clusters: Clusters) -> Iterator[System]:
+def system(request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[System]:
     """PDD on both clusters, whole. The line has the rate that the sample states."""
     clusters.wan.heal()
     clusters.wan.set(mbps=LINE_MBPS)
@@ -238,6 +246,7 @@ def system(clusters: Clusters) -> Iterator[System]:
     except CommandFailed as error:
         dump = build_dump(clusters, (install.OPERATOR_NAMESPACE, NAMESPACE), (MEMBER_NAMESPACE,))
         pytest.fail(f"{error}\n{dump}", pytrace=False)
+    request.config.stash[NOTES] = made.notes
     yield made
 
 

@@ -154,7 +154,7 @@ def test_overload_is_429_with_retry_after_and_the_admitted_are_served_whole(syst
     broken = [answer for answer in answers if isinstance(answer, StreamBroken)]
     assert not broken, broken[:3]
     refused = [answer for answer in answers if isinstance(answer, Answer) and answer.status != 200]
-    print(f"{len(answers) - len(refused)} served, {len(refused)} refused")
+    system.note(f"{len(answers) - len(refused)} served, {len(refused)} refused")
     assert len(refused) >= 10, "nothing was overloaded"
     assert len(answers) - len(refused) >= 64, "fewer were served than the router admits at once"
     for refusal in refused:

@@ -56,7 +56,8 @@ def test_a_long_chat_streams_from_p_then_rld_then_md(system: System, oracle: Ora
     # The second token must not wait for the KV: that takes PROMPT_TOKENS * 4096 * 8 bits / 95 Mbit/s = 828 ms.
     gap_ms = answer.at_ms[1] - answer.at_ms[0]
     landed_ms = answer.trace["timings_ms"]["landed"] - answer.trace["timings_ms"]["first_token"]
-    print(f"second token after {gap_ms:.0f} ms, KV landed after {landed_ms:.0f} ms, handoff {answer.trace['handoff']}")
+    handoff = answer.trace["handoff"]
+    system.note(f"second token after {gap_ms:.0f} ms, KV landed after {landed_ms:.0f} ms, handoff {handoff}")
     assert gap_ms < landed_ms
     assert gap_ms < 500
 
@@ -90,7 +91,7 @@ def test_the_second_turn_finds_its_prefix_at_md_and_skips_rld(system: System, or
     assert second.pipeline == "P-MD", second.headers
     assert runs_in_order(second) == ["P", "MD"]
     hit_rate = second.trace["kv"]["md_cached_tokens"] / second.trace["prompt_tokens"]
-    print(f"hit rate of the second turn {hit_rate:.3f}, {second.trace['kv']}")
+    system.note(f"hit rate of the second turn {hit_rate:.3f}, {second.trace['kv']}")
     assert hit_rate > 0.9
 
 
@@ -105,7 +106,7 @@ def test_what_crosses_the_line_is_what_md_lacked(system: System, oracle: Oracle,
     carried = wan.port_bytes(port)[0] - before
     check_answer(answer, oracle.ids(request))
     assert answer.pipeline == override
-    print(f"{override}: {carried} bytes in IP packets to B, {missing} bytes of missing KV: {carried / missing:.3f}")
+    system.note(f"{override}: {carried} bytes in IP packets, {missing} bytes of missing KV: {carried / missing:.3f}")
     assert answer.trace["kv"]["missing_bytes"] == missing
     assert 0.98 * missing < carried < 1.10 * missing  # TCP, IP and TLS headers are 4 % by themselves
 

@@ -70,7 +70,7 @@ class Killed:
     def wait_whole(self) -> None:
         self.system.wait_replaced(self.site, self.namespace, self.pod, self.uid)
         self.system.wait_whole(WHOLE_S)
-        print(f"{self.pod}: replaced and all whole {time.monotonic() - self.at:.0f} s after the kill")
+        self.system.note(f"{self.pod}: replaced and all whole {time.monotonic() - self.at:.0f} s after the kill")
 
 
 def longest_gap_ms(answers: list[Answer]) -> float:
@@ -104,7 +104,7 @@ def test_an_rld_pod_is_killed_while_it_decodes(system: System, oracle: Oracle, w
         assert sessions[victim] >= 1, f"no stream is at an RLD: {sessions}"
         killed = Killed(system, system.clusters.a, NAMESPACE, victim)
         answers = flight.finish(FINISH_S)
-    print(f"{victim} killed with {sessions[victim]} sessions; longest gap {longest_gap_ms(answers):.0f} ms")
+    system.note(f"{victim} killed with {sessions[victim]} sessions; longest gap {longest_gap_ms(answers):.0f} ms")
     storm.check(answers)
     assert "relay-decode" in roles_that_failed(answers), "the kill hit no stream"
     wan.set(mbps=100)
@@ -119,7 +119,7 @@ def test_the_md_pod_is_killed_while_it_decodes(system: System, oracle: Oracle) -
         (victim,) = system.pods("MD")
         killed = Killed(system, system.clusters.b, MEMBER_NAMESPACE, victim)
         answers = flight.finish(FINISH_S)
-    print(f"{victim} killed; longest gap {longest_gap_ms(answers):.0f} ms")
+    system.note(f"{victim} killed; longest gap {longest_gap_ms(answers):.0f} ms")
     storm.check(answers)
     assert "main-decode" in roles_that_failed(answers), "the kill hit no stream"
     killed.wait_whole()
@@ -138,12 +138,12 @@ def test_the_link_is_cut_for_twenty_seconds(system: System, oracle: Oracle, wan:
             time.sleep(max(0.0, cut + LINK_OUTAGE_S - time.monotonic()))
             lasted_s = time.monotonic() - cut
         answers = flight.finish(FINISH_S)
-    print(
+    system.note(
         f"the line was cut for {lasted_s:.1f} s; longest gap {longest_gap_ms(answers):.0f} ms; "
         f"new requests meanwhile: {[(one.pipeline, one.headers.get('x-pdd-reason')) for one in meanwhile]}"
     )
     storm.check(answers)
-    print(f"whole again after {system.wait_whole(WHOLE_S):.0f} s")
+    system.note(f"whole again after {system.wait_whole(WHOLE_S):.0f} s")
     wait_main_decode_used(system, oracle)
 
 
@@ -154,7 +154,7 @@ def test_the_gateway_pod_is_killed_while_tokens_cross(system: System, oracle: Or
         flight.wait_each("decoding at MD", has_tokens(10, last="MD"), timeout_s=60)
         killed = Killed(system, system.clusters.a, NAMESPACE, f"{LINK}-gateway-0")
         answers = flight.finish(FINISH_S)
-    print(f"the gateway killed; longest gap {longest_gap_ms(answers):.0f} ms")
+    system.note(f"the gateway killed; longest gap {longest_gap_ms(answers):.0f} ms")
     storm.check(answers)
     killed.wait_whole()
     wait_main_decode_used(system, oracle)
@@ -174,7 +174,7 @@ def test_the_operator_is_gone_for_a_minute(system: System, oracle: Oracle) -> No
             storm.run()
             batches += 1
         assert system.get("statefulset", f"{NAME}-relay-decode")["spec"]["replicas"] == 1, "who repaired it?"
-    print(f"{batches} batches of {len(storm.requests)} streams while the operator was away")
+    system.note(f"{batches} batches of {len(storm.requests)} streams while the operator was away")
     assert batches >= 3
     wait_for(
         "RLD has its replicas again",
@@ -186,7 +186,7 @@ def test_the_operator_is_gone_for_a_minute(system: System, oracle: Oracle) -> No
         lambda: system.get("configmap", f"{NAME}-endpoint-config", MEMBER_NAMESPACE, b),
         timeout_s=60,
     )
-    print(f"whole again after {system.wait_whole(WHOLE_S):.0f} s")
+    system.note(f"whole again after {system.wait_whole(WHOLE_S):.0f} s")
 
 
 @pytest.mark.timeout(600, func_only=True)
@@ -204,7 +204,7 @@ def test_the_api_server_of_b_is_gone_for_a_minute(system: System, oracle: Oracle
                 timeout_s=30,
             )
             told = system.wait_condition("MembersReachable", "False", timeout_s=OUTAGE_S)
-            print(f"status after {time.monotonic() - gone:.0f} s: {told['reason']}: {told['message']}")
+            system.note(f"status after {time.monotonic() - gone:.0f} s: {told['reason']}: {told['message']}")
             assert told["reason"] in ("Unreachable", "MemberLost"), told
             while time.monotonic() < gone + OUTAGE_S:
                 answers = storm.run()
@@ -212,7 +212,7 @@ def test_the_api_server_of_b_is_gone_for_a_minute(system: System, oracle: Oracle
     finally:
         system.patch("pdd", NAME, {"spec": {"roles": {"relayDecode": {"replicas": 2}}}})
     assert main_decoded > 0, "MD runs without its API server, and nobody used it"
-    print(f"whole again after {system.wait_whole(WHOLE_S):.0f} s")
+    system.note(f"whole again after {system.wait_whole(WHOLE_S):.0f} s")
     system.wait_condition("MembersReachable", "True", timeout_s=30)
 
 

@@ -49,7 +49,7 @@ def test_drift_is_repaired_in_both_clusters_while_requests_run(system: System, o
 
     started = time.monotonic()
     wait_for("the drift repaired", repaired, timeout_s=REPAIR_S)
-    print(f"five changes repaired within {time.monotonic() - started:.1f} s after the streams had ended")
+    system.note(f"five changes repaired within {time.monotonic() - started:.1f} s after the streams had ended")
     assert system.get("service", service)["spec"]["ports"] == port_before
     system.wait_whole()
 
@@ -73,7 +73,7 @@ def test_a_second_deployment_shares_the_link_and_leaves_nothing_when_deleted(sys
         delete(a, second)
     wait_for("nothing left in A", lambda: not owned(a, "second"), timeout_s=GONE_S)
     wait_for("nothing left in B", lambda: not owned(b, "second"), timeout_s=GONE_S)
-    print(f"{len(before)} objects in B and all in A gone {time.monotonic() - started:.1f} s after kubectl delete")
+    system.note(f"{len(before)} objects in B and all in A gone {time.monotonic() - started:.1f} s after kubectl delete")
     assert system.missing() == [], "the neighbour on the same link was hurt"
 
 
@@ -135,7 +135,7 @@ def test_rld_grows_with_handoff_load_and_shrinks_after_it(system: System, oracle
             check_answer(answer, ids, f"stream {index}")
         wait_for("fewer RLD", lambda: wanted() == 1, timeout_s=120)
         history = system.get("pdd", NAME)["status"]["scaling"]["history"]
-        print(f"RLD 1 -> {grown} -> 1; {[(one['from'], one['to'], one['reason']) for one in history]}")
+        system.note(f"RLD 1 -> {grown} -> 1; {[(one['from'], one['to'], one['reason']) for one in history]}")
         assert any(one["to"] > one["from"] for one in history), history
         assert any(one["to"] < one["from"] for one in history), history
         assert all(one["reason"] and one["message"] for one in history), history

@@ -35,13 +35,11 @@ def build_request(index: int, arrival: Arrival) -> Request:
 
 
 @pytest.mark.timeout(900, func_only=True)
-def test_two_hundred_requests_of_the_trace(
-    system: System, oracle: Oracle, record_property: Callable[[str, object], None]
-) -> None:
+def test_two_hundred_requests_of_the_trace(system: System, oracle: Oracle) -> None:
     salt = os.environ.get("PDD_E2E_SALT") or secrets.token_hex(4)
     records, source = load_records(REQUESTS)
     arrivals = scale_records(records, SCALE, salt)
-    print(f"{source}; PDD_E2E_SALT={salt}")
+    system.note(f"{source}; PDD_E2E_SALT={salt}")
     requests = [build_request(index, arrival) for index, arrival in enumerate(arrivals)]
     expected = oracle.many(requests)
     missing = compute_missing_bytes([arrival.prompt for arrival in arrivals], BLOCK_TOKENS, BYTES_PER_TOKEN)
@@ -54,18 +52,17 @@ def test_two_hundred_requests_of_the_trace(
     packets, bulk = wan.port_bytes(port)[0] - packets, system.bulk_bytes() - bulk
 
     summary = f"{summarise(run, bulk, missing)}; with TCP, IP and TLS headers and token ids {packets / missing:.3f}"
-    print(summary)
-    record_property("trace", summary)
+    system.note(summary)
     check_all_answered(run)
     for index, (answer, ids) in enumerate(zip(run.answered, expected, strict=True)):
         check_answer(answer, ids, f"request {index}")
     pipelines = {answer.pipeline for answer in run.answered}
     assert pipelines >= {"P-MD", "P-RLD-MD"}, pipelines
     assert bulk <= MOST_OF_MISSING * missing, summary
-    check_line(arrivals, run.answered, bulk, packets)
+    system.note(check_line(arrivals, run.answered, bulk, packets))
 
 
-def check_line(arrivals: list[Arrival], answers: list[Answer], bulk: int, packets: int) -> None:
+def check_line(arrivals: list[Arrival], answers: list[Answer], bulk: int, packets: int) -> str:
     """Stricter than the sum over all: what crossed belongs to the prompts that were to cross, and to nothing else."""
 
     def missing_of(chosen: Callable[[Answer], bool]) -> int:
@@ -81,11 +78,11 @@ def check_line(arrivals: list[Arrival], answers: list[Answer], bulk: int, packet
         f"{meant / 1e6:.1f}, of those that landed {landed / 1e6:.1f} MB; the router counted {told / 1e6:.1f} of "
         f"{planned / 1e6:.1f} MB"
     )
-    print(text)
     assert landed * 0.95 <= bulk <= MOST_OF_MISSING * meant, text
     assert bulk <= packets <= 1.10 * bulk, text  # TCP, IP and TLS headers and token ids: no more than that
     assert abs(told - planned) <= 0.05 * planned, text
     assert landed >= 0.3 * meant, f"RLD finished nearly everything before its KV had landed: {text}"
+    return text
 
 
 def check_all_answered(run: Replay) -> None:
