@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "pdd.cli.main")
-SMALL = ("--prompt-tokens", "2400", "--output-tokens", "90", "--mbps", "50", "--rtt-ms", "20")
+SMALL = ("--prompt-tokens", "2400", "--output-tokens", "220", "--mbps", "50", "--rtt-ms", "20")
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_the_demo_keeps_its_promises_and_leaves_nothing(temp: Path) -> None:
     assert document["pipeline"] == "P-RLD-MD" and document["identical"] is True
     made = document["producers"]
     assert made["P"] == 1 and made["RLD"] > 0 and made["MD"] > 0
-    assert sum(made.values()) == document["tokens"] == 90
+    assert sum(made.values()) == document["tokens"] == 220
     assert document["handoff"]["payload_bytes"] < document["kv_bytes_missing"] / 100
     naive = document["naive"]
     assert naive["pipeline"] == "P-MD" and naive["identical"] is True and naive["producers"]["RLD"] == 0

@@ -77,7 +77,9 @@ async def test_main_killed_in_mid_stream(tmp_path: Path) -> None:
         assert runs[:5] == ["P", "RLD", "MD", "P", "RLD"], runs
         after = await stack.complete({**BODY, "max_tokens": 20})
         assert after["pdd"]["token_ids"] == truth[:20]
-        assert after["headers"]["x-pdd-pipeline"] == "P-RLD" and after["headers"]["x-pdd-reason"] == "LineLost"
+        # On a slow machine the end of the line's loss may have been declared in between: still local, ramping back.
+        assert after["headers"]["x-pdd-pipeline"] == "P-RLD"
+        assert after["headers"]["x-pdd-reason"] in ("LineLost", "LineRecovering")
         assert (await stack.load())["mode"] == "local"
         await stack.wait_idle(leases=False)
 
@@ -128,12 +130,22 @@ async def test_restarted_main_is_thought_empty(tmp_path: Path) -> None:
         assert first["pdd"]["producers"]["MD"] > 0
         assert (await stack.complete(BODY))["headers"]["x-pdd-pipeline"] == "P-MD"
         await stack.main[0].kill()
+        await wait_lost(stack)  # at a fixed URL nothing but the outage tells a restart
         await stack.main[0].start()
         await stack.main[0].wait_healthy()
         await wait_mode(stack, "normal")
         again = await stack.complete(BODY, "P-RLD-MD")
         assert again["pdd"]["token_ids"] == truth
         assert again["pdd"]["kv"]["missing_bytes"] == again["pdd"]["kv"]["prompt_bytes"]
+
+
+async def wait_lost(stack: Stack) -> None:
+    for _ in range(400):
+        engines = (await stack.load())["engines"]
+        if not any(e["healthy"] for e in engines if e["role"] == "main-decode"):
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"main decode is still thought healthy: {engines}")
 
 
 async def wait_mode(stack: Stack, mode: str) -> None:

@@ -21,7 +21,7 @@ from pdd.router.target import Target, parse_host_port, parse_url
 _log = logging.getLogger("pdd.router.discovery")
 DNS_EVERY_S = 1.0
 MEMBERS_EVERY_S = 0.5
-HEALTH_EVERY_S = 2.0
+HEALTH_EVERY_S = 1.0
 HEALTH_TIMEOUT_S = 3.0
 MEMBERS_TIMEOUT_S = 2.0
 MEMBERS_LOST_AFTER = 4

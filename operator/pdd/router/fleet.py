@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from pdd.policy.line import FluidQueue, LineState, compute_rate_bps
 from pdd.router.events import Role
@@ -115,13 +116,15 @@ class Fleet:
         engine.known_good = True
 
     def failed(self, engine: Engine, now_s: float, *, unreachable: bool) -> None:
-        """A call failed on the engine's account. Unreachable takes it out at once, other failures from the third on;
-        each further failure doubles the pause. A restart cannot be told from outage: its cache counts as lost."""
+        """A call failed on the engine's account. Unreachable takes it out at once, until a health check succeeds: no
+        request is spent on finding out. Other failures pause it from the third on; each further failure doubles the
+        pause. A restart cannot be told from outage: its cache counts as lost."""
         engine.failures += 1
         if unreachable:
             self.index.purge(engine.id)
             engine.known_good = False
-        if unreachable or engine.failures >= PROBES_TO_DOWN:
+            engine.down_until_s = inf
+        elif engine.failures >= PROBES_TO_DOWN:
             engine.down_until_s = now_s + min(BACKOFF_MAX_S, 0.5 * 2 ** min(engine.failures - 1, 8))
 
     def probed(self, engine: Engine, now_s: float, *, ok: bool, unreachable: bool = False) -> None:
@@ -133,7 +136,7 @@ class Fleet:
         engine.probe_failures += 1
         if unreachable or engine.probe_failures >= PROBES_TO_DOWN:
             engine.known_good = False
-            engine.down_until_s = max(engine.down_until_s, now_s + 2.0)
+            engine.down_until_s = inf
             if unreachable:
                 self.index.purge(engine.id)
 

@@ -58,18 +58,15 @@ def test_avoided_engines_are_used_only_when_no_other_is_left() -> None:
     assert picked is not None
 
 
-def test_a_refused_connection_takes_out_at_once_and_longer_each_time() -> None:
+def test_a_refused_connection_takes_out_until_a_probe_succeeds() -> None:
     made = fleet()
     engine = made.engines[Role.PREFILL]["prefill-0"]
     made.failed(engine, 0.0, unreachable=True)
-    assert not engine.ready(0.4) and engine.ready(0.5)
-    made.failed(engine, 0.5, unreachable=True)
-    assert not engine.ready(1.4) and engine.ready(1.5)
-    for _ in range(20):
-        made.failed(engine, 0.0, unreachable=True)
-    assert engine.ready(8.0)
-    made.succeeded(engine)
-    assert engine.ready(0.0)
+    assert not engine.ready(0.4) and not engine.ready(3600.0)
+    made.probed(engine, 1.0, ok=False, unreachable=True)
+    assert not engine.ready(3600.0)
+    made.probed(engine, 2.0, ok=True)
+    assert engine.ready(2.0)
 
 
 def test_errors_and_slow_probes_take_out_only_when_they_repeat() -> None:
