@@ -80,7 +80,7 @@ def test_a_second_deployment_shares_the_link_and_leaves_nothing_when_deleted(sys
 def test_create_followed_at_once_by_delete_leaves_nothing(system: System) -> None:
     """The operator hears of objects that are already going; whatever it has made by then must go too."""
     a, b = system.clusters.a, system.clusters.b
-    names = [f"blink-{index}" for index in range(6)]
+    names = [f"blink-{index}" for index in range(4)]
     for index, name in enumerate(names):
         item = build_small(name)
         apply(a, item)
