@@ -1,8 +1,10 @@
-"""Three real vLLM servers on the CPU (P, RLD, MD; KV over NIXL) behind the router. `make vllm` runs this.
+"""Three real vLLM servers on the CPU (P, RLD, MD; KV over NIXL) behind the router.
 
 Not part of `make test`: vLLM is 5 GB of packages and its servers want the machine to themselves.
-PDD_VLLM_PYTHON is a Python with vLLM 0.32 and nixl; PDD_VLLM_MODEL a folder with a tiny model and its tokenizer
-(`hack/vllm_env.sh` makes both).
+
+usage: PDD_VLLM_PYTHON=... PDD_VLLM_MODEL=... pytest tests/vllm -o asyncio_default_fixture_loop_scope=session
+PDD_VLLM_PYTHON is a Python with vLLM 0.32 and nixl 1.5; PDD_VLLM_MODEL a folder with a tiny model (vocabulary 370 or
+more, 4 layers, 2 KV heads of 64) and its tokenizer.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ async def router_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.Te
     """The router's base URL, with P, RLD and MD behind it."""
     python, model = os.environ.get("PDD_VLLM_PYTHON"), os.environ.get("PDD_VLLM_MODEL")
     if not python or not model:
-        pytest.fail("PDD_VLLM_PYTHON and PDD_VLLM_MODEL are not set: run `make vllm`", pytrace=False)
+        pytest.fail("PDD_VLLM_PYTHON and PDD_VLLM_MODEL are not set: see the docstring of tests/vllm/conftest.py", pytrace=False)
     folder = tmp_path_factory.mktemp("vllm")
     (folder / "pdd_connector.py").write_text(connector_source())
     roles = (Role.PREFILL, Role.RELAY_DECODE, Role.MAIN_DECODE)
