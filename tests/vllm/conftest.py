@@ -55,7 +55,7 @@ async def router_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.Te
     """The router's base URL, with P, RLD and MD behind it."""
     python, model = os.environ.get("PDD_VLLM_PYTHON"), os.environ.get("PDD_VLLM_MODEL")
     if not python or not model:
-        pytest.fail("PDD_VLLM_PYTHON and PDD_VLLM_MODEL are not set: see the docstring of tests/vllm/conftest.py", pytrace=False)
+        pytest.fail("PDD_VLLM_PYTHON and PDD_VLLM_MODEL are not set: see tests/vllm/conftest.py", pytrace=False)
     folder = tmp_path_factory.mktemp("vllm")
     (folder / "pdd_connector.py").write_text(connector_source())
     roles = (Role.PREFILL, Role.RELAY_DECODE, Role.MAIN_DECODE)
