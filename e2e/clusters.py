@@ -16,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,7 @@ from e2e.wan.line import LineSettings
 
 # The WAN outlives the process that starts it; until then somebody must hold it, or Python warns of a forgotten child.
 _children: list[subprocess.Popen[bytes]] = []
+_writing = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +182,11 @@ def _read() -> dict[str, Any]:
 
 
 def _write(state: dict[str, Any]) -> None:
-    part = _record().with_suffix(".part")
-    part.write_text(json.dumps(state, indent=2))
-    part.rename(_record())
+    """Replaces the record whole. Both clusters are made at once, each by a thread that writes here."""
+    with _writing:
+        part = _record().with_suffix(".part")
+        part.write_text(json.dumps(state, indent=2))
+        part.rename(_record())
 
 
 @contextmanager
