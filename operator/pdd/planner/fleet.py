@@ -40,8 +40,8 @@ class LineSpec:
     """The line as KV sees it.
 
     efficiency: goodput / capacity when saturated. flow_bps: what one stream can carry at most (window, loss); 0: only
-    the line limits it. streams: streams that one transfer is striped over. connections: transfers at once (a pool), those
-    beyond wait first come, first served; 0: no limit. local_bps, local_rtt_s: the network inside a site (P to RLD).
+    the line limits it. streams: streams that one transfer is striped over. connections: transfers at once (a pool),
+    those beyond wait first come, first served; 0: no limit. local_bps, local_rtt_s: the network inside a site (P to RLD).
     """
 
     capacity_bps: float

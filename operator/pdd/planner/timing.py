@@ -7,8 +7,8 @@ Prefill of one chunk of m new tokens after `done` tokens that are in the cache a
     t = fixed + per_token x (m + half) + attention x m x (done + m / 2)
 
 `half` comes from the measured efficiency of matrix products, phi(m) = m / (m + half): m / phi(m) = m + half. It is
-about 700 tokens for FP8 GEMM on H800 (InferSim's tables) and 0 where efficiency does not depend on size. The last term is
-attention: each of the m tokens reads `done` and, on average, half of its own chunk.
+about 700 tokens for FP8 GEMM on H800 (InferSim's tables) and 0 where efficiency does not depend on size. The last term
+is attention: each of the m tokens reads `done` and, on average, half of its own chunk.
 
 One decode step of B sequences whose contexts sum to `context_sum` tokens (weights and KV are read once a step):
 
