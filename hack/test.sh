@@ -73,7 +73,7 @@ fi
 if [ "$what" = all ]; then
   step "lint" make --no-print-directory lint
   step "generated files" .venv/bin/python hack/gen_crds.py --check
-  step "unit tests" .venv/bin/pytest -q -n 2 tests/unit
+  step "unit tests" .venv/bin/pytest -q -n 2 --junitxml="$logs/1-unit.xml" tests/unit
 fi
 if [ -n "$preparing" ]; then
   echo "== waiting for node image and images"
@@ -84,13 +84,14 @@ if [ -n "$preparing" ]; then
   preparing=
 fi
 if [ "$what" = all ]; then
-  step "integration and chart tests" .venv/bin/pytest -q tests/integration tests/chart
+  step "integration and chart tests" .venv/bin/pytest -q --junitxml="$logs/2-integration.xml" tests/integration tests/chart
 fi
 if [ -n "$clusters" ]; then
-  step "cluster tests" env PDD_E2E=required .venv/bin/pytest -v e2e
+  step "cluster tests" env PDD_E2E=required .venv/bin/pytest -v --junitxml="$logs/3-e2e.xml" e2e
 fi
 
 if [ ${#failed[@]} -gt 0 ]; then
+  .venv/bin/python hack/failures.py "$logs"/*.xml
   printf 'failed: %s\n' "${failed[@]}"
   exit 1
 fi

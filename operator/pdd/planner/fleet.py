@@ -41,7 +41,7 @@ class LineSpec:
 
     efficiency: goodput / capacity when saturated. flow_bps: what one stream can carry at most (window, loss); 0: only
     the line limits it. streams: streams that one transfer is striped over. connections: transfers at once (a pool),
-    those beyond wait first come, first served; 0: no limit. local_bps, local_rtt_s: the network inside a site (P to RLD).
+    those beyond wait first come, first served; 0: no limit. local_bps, local_rtt_s: the network inside a site.
     """
 
     capacity_bps: float
