@@ -103,9 +103,9 @@ def down() -> None:
             _write({})
             return
         for plan in (PLAN_A, PLAN_B):
-            if plan.name in state.get("clusters", []):
+            if plan.name in state.get("clusters", []) or engine.is_own():
                 kind.delete(plan)
-        if state.get("network"):
+        if state.get("network") or engine.is_own():
             kind.remove_network()
         if state.get("engine") == "ours":
             engine.stop()
@@ -117,7 +117,7 @@ def _cluster(plan: ClusterPlan, image: str, state: dict[str, Any]) -> ClusterRef
         return found
     made = state.setdefault("clusters", [])
     if kind.exists(plan.name):
-        if plan.name not in made:
+        if plan.name not in made and not engine.is_own():
             raise CommandFailed(
                 f"{plan.name}: a cluster of that name is there that this did not make: delete it by hand"
             )
@@ -177,6 +177,12 @@ def _read() -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(_record().read_text())
     except FileNotFoundError:
+        return {}
+    except ValueError:
+        # A cluster that it named and that is still there counts as ours only in our own engine.
+        aside = _record().with_suffix(".broken")
+        _record().replace(aside)
+        say(f"the record of the clusters is no JSON: moved to {aside}, starting from none")
         return {}
     return found
 

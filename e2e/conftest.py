@@ -42,6 +42,10 @@ def clusters(request: pytest.FixtureRequest) -> Iterator[sites.Clusters]:
             pytest.fail(reason, pytrace=False)
         request.config.stash[_REASON] = reason
         pytest.skip(reason)
+    except BaseException:
+        if before is None and os.environ.get("PDD_KEEP_CLUSTERS") != "1":
+            sites.down()  # the half that was made must not outlive the run
+        raise
     try:
         if os.environ.get("PDD_E2E_AS_IS") != "1":
             pair.load(*prepare.project_images().build())

@@ -21,6 +21,11 @@ def answers() -> str | None:
     return host
 
 
+def is_own() -> bool:
+    """Whether the engine that answers is one that hack/engine.sh started: whatever runs in it, this project made."""
+    return (_host() or "").startswith(f"unix://{os.environ.get('PDD_RUN', '/run/pdd')}/")
+
+
 def ensure() -> str:
     """Makes sure that an engine answers and points this process's children at it.
 

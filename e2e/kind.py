@@ -95,7 +95,8 @@ def ensure_network() -> bool:
 
 
 def remove_network() -> None:
-    run("docker", "network", "rm", NETWORK)
+    if run("docker", "network", "ls", "-q", "-f", f"name=^{NETWORK}$").strip():
+        run("docker", "network", "rm", NETWORK)
 
 
 def exists(name: str) -> bool:
