@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e import clusters, paths
+from e2e import clusters, engine, kind, paths
+from e2e.kind import PLAN_A
 from e2e.shell import CommandFailed
 
 
@@ -49,18 +50,18 @@ def test_a_left_over_cluster_is_replaced_only_if_this_project_made_it(
     """A fake kind: a cluster that exists and does not answer, as a run that was cut short leaves it."""
     monkeypatch.setattr(paths, "state", lambda: tmp_path)
     done: list[str] = []
-    monkeypatch.setattr(clusters.engine, "is_own", lambda: own)
-    monkeypatch.setattr(clusters.kind, "find", lambda plan: None)
-    monkeypatch.setattr(clusters.kind, "exists", lambda name: True)
-    monkeypatch.setattr(clusters.kind, "delete", lambda plan: done.append("delete"))
-    monkeypatch.setattr(clusters.kind, "create", lambda plan, image: done.append("create"))
-    state: dict[str, Any] = {"clusters": [clusters.PLAN_A.name]} if recorded else {}
+    monkeypatch.setattr(engine, "is_own", lambda: own)
+    monkeypatch.setattr(kind, "find", lambda plan: None)
+    monkeypatch.setattr(kind, "exists", lambda name: True)
+    monkeypatch.setattr(kind, "delete", lambda plan: done.append("delete"))
+    monkeypatch.setattr(kind, "create", lambda plan, image: done.append("create"))
+    state: dict[str, Any] = {"clusters": [PLAN_A.name]} if recorded else {}
 
     if own or recorded:
-        clusters._cluster(clusters.PLAN_A, "image", state)
+        clusters._cluster(PLAN_A, "image", state)
         assert done == ["delete", "create"]
-        assert state["clusters"] == [clusters.PLAN_A.name]
+        assert state["clusters"] == [PLAN_A.name]
     else:
         with pytest.raises(CommandFailed, match="pdd-a"):
-            clusters._cluster(clusters.PLAN_A, "image", state)
+            clusters._cluster(PLAN_A, "image", state)
         assert done == []
