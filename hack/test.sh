@@ -84,10 +84,10 @@ if [ -n "$preparing" ]; then
   preparing=
 fi
 if [ "$what" = all ]; then
-  step "integration and chart tests" .venv/bin/pytest -q --junitxml="$logs/2-integration.xml" tests/integration tests/chart
+  step "integration and chart tests" .venv/bin/pytest -q --durations=15 --junitxml="$logs/2-integration.xml" tests/integration tests/chart
 fi
 if [ -n "$clusters" ]; then
-  step "cluster tests" env PDD_E2E=required .venv/bin/pytest -v --junitxml="$logs/3-e2e.xml" e2e
+  step "cluster tests" env PDD_E2E=required .venv/bin/pytest -v --durations=15 --junitxml="$logs/3-e2e.xml" e2e
 fi
 
 if [ ${#failed[@]} -gt 0 ]; then
