@@ -8,7 +8,7 @@ from enum import StrEnum
 
 class LimitedBy(StrEnum):
     IDLE = "idle"
-    """Nothing waits to be sent."""
+    """Nothing waits to be sent, or not for all of the time: what was delivered then is no measure of the line."""
     CAP = "cap"
     """The rate cap: the line is used as it was meant to be."""
     WINDOW = "window"
@@ -27,6 +27,8 @@ class LineSample:
     delivered_bytes: int
     backlog_bytes: int
     """Queued or unacknowledged at the end."""
+    backlog_before_bytes: int
+    """The same at the beginning."""
     capped_s: float
     receiver_limited_share: float
     """Of the time in which the streams had something to send."""
@@ -43,8 +45,8 @@ def limited_by(sample: LineSample) -> LimitedBy:
         return LimitedBy.IDLE
     if sample.elapsed_s and sample.capped_s / sample.elapsed_s >= 0.2:
         return LimitedBy.CAP
-    if not sample.backlog_bytes:
-        return LimitedBy.IDLE  # the source is slower than the line
+    if not sample.backlog_bytes or not sample.backlog_before_bytes:
+        return LimitedBy.IDLE  # the source is slower than the line, or has just begun
     if sample.resent_share >= 0.01:
         return LimitedBy.LOSS
     if sample.starved or sample.receiver_limited_share >= 0.5:

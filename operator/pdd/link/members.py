@@ -41,6 +41,7 @@ class Member:
     goodput_bps: float = 0.0
     limited_by: LimitedBy = LimitedBy.IDLE
     last_payload: int = 0
+    last_backlog: int = 0
     last_wire: TCPInfo = field(default_factory=TCPInfo)
 
     def payload_bytes(self, lane: LaneName, direction: str) -> int:
@@ -128,6 +129,7 @@ class Members:
                 elapsed_s=elapsed,
                 delivered_bytes=payload - member.last_payload,
                 backlog_bytes=lane.queued_bytes + lane.unacked_bytes,
+                backlog_before_bytes=member.last_backlog,
                 capped_s=self._gate.capped_s - self._capped_s,
                 receiver_limited_share=receiver_limited_s / busy if busy > 0 else 0.0,
                 starved=lane.starved,
@@ -137,6 +139,7 @@ class Members:
             member.goodput_bps = sample.delivered_bytes * 8 / elapsed
             member.limited_by = limited_by(sample)
             member.last_payload = payload
+            member.last_backlog = sample.backlog_bytes
             member.last_wire = wire
         self._sampled_at, self._capped_s, self._core_s = now, self._gate.capped_s, core_s
         self._timer = asyncio.get_running_loop().call_later(SAMPLE_S, self._sample)

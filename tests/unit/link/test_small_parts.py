@@ -130,6 +130,7 @@ BUSY = LineSample(
     elapsed_s=1.0,
     delivered_bytes=10**7,
     backlog_bytes=10**6,
+    backlog_before_bytes=10**6,
     capped_s=0.0,
     receiver_limited_share=0.0,
     starved=False,
@@ -144,6 +145,9 @@ BUSY = LineSample(
         ({"delivered_bytes": 0, "backlog_bytes": 0}, LimitedBy.IDLE),
         ({"capped_s": 0.8}, LimitedBy.CAP),
         ({"backlog_bytes": 0}, LimitedBy.IDLE),
+        # A burst that began within the sample: its few bytes by the whole sample's time would look like a slow line.
+        ({"backlog_before_bytes": 0, "delivered_bytes": 1000}, LimitedBy.IDLE),
+        ({"backlog_before_bytes": 0, "starved": True}, LimitedBy.IDLE),
         ({"resent_share": 0.03}, LimitedBy.LOSS),
         ({"core_share": 0.97}, LimitedBy.CORE),
         ({"starved": True}, LimitedBy.WINDOW),
