@@ -114,7 +114,7 @@ def test_an_rld_pod_is_killed_while_it_decodes(system: System, oracle: Oracle, w
 def test_the_md_pod_is_killed_while_it_decodes(system: System, oracle: Oracle) -> None:
     wait_main_decode_used(system, oracle)
     storm = Storm(system, oracle, STREAMS, prompt_tokens=300, max_tokens=300)
-    with storm.flying() as flight:
+    with storm.flying("P-MD") as flight:
         flight.wait_each("decoding at MD", has_tokens(10, last="MD"), timeout_s=60)
         (victim,) = system.pods("MD")
         killed = Killed(system, system.clusters.b, MEMBER_NAMESPACE, victim)
@@ -130,7 +130,7 @@ def test_the_link_is_cut_for_twenty_seconds(system: System, oracle: Oracle, wan:
     wait_main_decode_used(system, oracle)
     storm = Storm(system, oracle, STREAMS, prompt_tokens=300, max_tokens=300)
     during = Storm(system, oracle, 2, prompt_tokens=100, max_tokens=30)
-    with storm.flying() as flight:
+    with storm.flying("P-MD") as flight:
         flight.wait_each("decoding at MD", has_tokens(10, last="MD"), timeout_s=60)
         with wan.partitioned():
             cut = time.monotonic()
@@ -150,7 +150,7 @@ def test_the_link_is_cut_for_twenty_seconds(system: System, oracle: Oracle, wan:
 def test_the_gateway_pod_is_killed_while_tokens_cross(system: System, oracle: Oracle) -> None:
     wait_main_decode_used(system, oracle)
     storm = Storm(system, oracle, STREAMS, prompt_tokens=300, max_tokens=300)
-    with storm.flying() as flight:
+    with storm.flying("P-MD") as flight:
         flight.wait_each("decoding at MD", has_tokens(10, last="MD"), timeout_s=60)
         killed = Killed(system, system.clusters.a, NAMESPACE, f"{LINK}-gateway-0")
         answers = flight.finish(FINISH_S)
