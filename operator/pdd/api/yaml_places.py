@@ -56,7 +56,11 @@ class Document:
 def read_yaml(file: str, text: str) -> tuple[list[Document], Broken | None]:
     """All documents up to the first broken one. Empty documents are skipped."""
     documents: list[Document] = []
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        return documents, Broken(line, 1, f"holds a character that YAML forbids: U+{error.character:04X}")
     try:
         while loader.check_node():
             node = loader.get_node()

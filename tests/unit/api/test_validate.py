@@ -185,3 +185,8 @@ def test_a_file_that_holds_itself_is_refused() -> None:
 
 def test_paths_are_shown_as_people_write_them() -> None:
     assert show_path(("spec", "engine", "env", 0, "name")) == "spec.engine.env[0].name"
+
+
+def test_a_character_that_yaml_forbids_is_a_problem_with_its_line() -> None:
+    report = validate_texts([("a.yaml", "kind: PDDLink\nname: \x00\n")])
+    assert [(problem.line, "U+0000" in problem.problem) for problem in report.problems] == [(2, True)]
