@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import yaml
 
-from pdd.api.deployment import Role
+from pdd.api.deployment import RelayAutoscaling, Role
 from pdd.planner.candidates import Question
 from pdd.planner.fleet import Fleet, Pool
 from pdd.planner.pareto import Candidate
@@ -109,32 +111,34 @@ def _role(pool: Pool) -> dict[str, Any]:
 
 def _adapt(objects: Objects, fleet: Fleet) -> tuple[dict[str, Any], dict[str, Any]]:
     """Copies of the resources with the plan written into them; what a cluster added is left out."""
-    link, deployment = _own(objects.link.to_object()), _own(objects.deployment.to_object())
-    line = link["spec"]["line"]
-    before, after = line["capacityMbps"], _mbps(fleet.line.capacity_bps)
-    if (link["spec"]["lanes"]["bulk"].get("rateCapMbps") or before) != after:
-        link["spec"]["lanes"]["bulk"].pop("rateCapMbps", None)
+    link, deployment = _own(objects.link), _own(objects.deployment)
+    line, bulk = link["spec"]["line"], link["spec"].get("lanes", {}).get("bulk", {})
+    after = _mbps(fleet.line.capacity_bps)
+    if (bulk.get("rateCapMbps") or line["capacityMbps"]) != after:
+        bulk.pop("rateCapMbps", None)
         line["capacityMbps"] = after
         if line.get("price"):
             line["price"]["centsPerHour"] = round(fleet.line.price_per_h * 100)
-    roles = deployment["spec"]["roles"]
+    roles = deployment["spec"].setdefault("roles", {})
     for role, pool in ((Role.PREFILL, fleet.prefill), (Role.RELAY_DECODE, fleet.relay), (Role.MAIN_DECODE, fleet.main)):
-        body = roles[role.value]
+        body = roles.setdefault(role.value, {})
         body["replicas"] = pool.engines
-        body["accelerator"] |= {"type": pool.chip, "count": round(pool.accelerators)}
+        body.setdefault("accelerator", {}).update(type=pool.chip, count=round(pool.accelerators))
         scaling = body.get("autoscaling")
         if scaling:
-            scaling["minReplicas"] = min(scaling["minReplicas"], pool.engines)
-            scaling["maxReplicas"] = max(scaling["maxReplicas"], pool.engines)
-    deployment["spec"]["router"]["relayThresholdMs"] = round(fleet.rules.relay_threshold_s * 1000)
+            defaults = RelayAutoscaling()
+            scaling["minReplicas"] = min(scaling.get("minReplicas", defaults.min_replicas), pool.engines)
+            scaling["maxReplicas"] = max(scaling.get("maxReplicas", defaults.max_replicas), pool.engines)
+    router = deployment["spec"].setdefault("router", {})
+    router["relayThresholdMs"] = round(fleet.rules.relay_threshold_s * 1000)
     return link, deployment
 
 
-def _own(body: dict[str, Any]) -> dict[str, Any]:
+def _own(body: Mapping[str, Any]) -> dict[str, Any]:
     kept = ("name", "namespace", "labels", "annotations")
     metadata = {key: value for key, value in body["metadata"].items() if key in kept and value}
     head = {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": metadata}
-    return head | {"spec": body["spec"]}
+    return head | {"spec": deepcopy(body["spec"])}
 
 
 def _object_name(model: str) -> str:

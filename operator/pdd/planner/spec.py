@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from pdd.api.v1alpha1 import PDDDeployment, PDDLink
 from pdd.planner.fleet import LineSpec, RuleSpec, Sla
 from pdd.planner.kvlaw import KVLaw
 
@@ -91,10 +91,10 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """The resources that a plan was made from; the answer is written into copies of them."""
+    """The resources that a plan was made from, as they were written; the answer goes into copies of them."""
 
-    deployment: PDDDeployment
-    link: PDDLink
+    deployment: Mapping[str, Any]
+    link: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from pdd.api.checks import Severity
 from pdd.api.deployment import AbnormalPolicy, Role
 from pdd.api.v1alpha1 import PDDDeployment, PDDLink
 from pdd.api.validate import validate_texts
@@ -59,10 +60,11 @@ def read_plan_objects(file: str, text: str, given: Given, price_of: Callable[[st
     price_of: catalogue price of a chip per hour in USD, None if it has none. Raises InvalidInput.
     """
     report = validate_texts([(file, text)])
-    for problem in report.problems:
-        if not report.valid and problem.severity.value == "Error":
-            where = f"{problem.file}:{problem.line}: {problem.field or problem.object}"
-            raise InvalidInput(where, problem.value, f"{problem.problem}; {problem.remedy}")
+    errors = [problem for problem in report.problems if problem.severity is Severity.ERROR]
+    if errors:  # a slip in a key is told rather than what is missing because of it
+        problem = min(errors, key=lambda p: "known field" not in p.problem)
+        where = f"{problem.file}:{problem.line}: {problem.field or problem.object}"
+        raise InvalidInput(where, problem.value or None, f"{problem.problem}; {problem.remedy}")
     documents, _ = read_yaml(file, text)
     deployment, link, at, link_at = _find(file, documents)
     spec = deployment.spec
@@ -99,7 +101,7 @@ def read_plan_objects(file: str, text: str, given: Given, price_of: Callable[[st
         ),
         thresholds_s=tuple(sorted({router.relay_threshold_ms / 1000, 0.05, 1.0})),
         assumptions=tuple(assumptions),
-        objects=Objects(deployment, link),
+        objects=Objects(at.document.body, link_at.document.body),
         places={
             "model": at.at("spec", "model", "name"),
             "precision": at.at("spec", "model", "bitsPerWeight"),

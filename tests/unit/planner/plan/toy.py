@@ -42,8 +42,9 @@ def question_of(spec: PlanSpec) -> Question:
         )
         return Pool(1, times, chip, 8, spec.prices.chips[chip])
 
-    shape = Shape(pool("A"), pool("A"), pool("B"))
-    return Question(spec, (shape,), KVLaw(10_000.0), {"A": pool("A"), "B": pool("B")}, 1e9, 32768)
+    first, second = spec.site_a.chips[0], spec.site_b.chips[0]
+    shape = Shape(pool(first), pool(first), pool(second))
+    return Question(spec, (shape,), KVLaw(10_000.0), {first: pool(first), second: pool(second)}, 1e9, 32768)
 
 
 @dataclass
@@ -74,7 +75,7 @@ class ToyJudge:
 
     def _figures(self, fleet: Fleet, rate: float, factor: float) -> Figures:
         uncached = self.input_tokens * (1 - self.hit_rate)
-        slow = 0.5 if fleet.prefill.chip == "A" else 5.0
+        slow = 5.0 if fleet.prefill.chip == "B" else 0.5
         payload = uncached * fleet.kv.bytes_per_token
         used = {
             Stage.PREFILL: rate * uncached / 1000 * slow / max(1, fleet.prefill.engines),
