@@ -80,6 +80,7 @@ class Reason(StrEnum):
     # the platform team must act
     SECRET_NOT_FOUND = "SecretNotFound"
     CREDENTIALS_INVALID = "CredentialsInvalid"
+    CREDENTIALS_EXPIRE_SOON = "CredentialsExpireSoon"
     FORBIDDEN = "Forbidden"
     IDENTITY_CHANGED = "IdentityChanged"
     UNREACHABLE = "Unreachable"

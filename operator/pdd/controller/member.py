@@ -36,6 +36,8 @@ from pdd.controller.kube.store import Changed, ObjectStore, Source
 
 _log = logging.getLogger("pdd.controller.member")
 
+EXPIRE_ANNOTATION = "pdd.dev/credentials-expire"
+"""On the Secret: when its token ends."""
 CREDENTIALS_REREAD_S = 10.0
 PROBE_TIMEOUT_S = 4.0
 SYNC_TIMEOUT_S = 15.0
@@ -68,6 +70,8 @@ class MemberView:
     credentials_failure: Failure | None = None
     """The newest credentials do not work while older ones still do."""
     server: str = ""
+    credentials_expire: str = ""
+    """When the token of the Secret ends, RFC 3339, as `pdd link create` noted it; empty: not known, or never."""
 
 
 class Member:
@@ -104,6 +108,7 @@ class Member:
         self._credentials_failure: Failure | None = None
         self._read_at_s = float("-inf")
         self._rejected = ""
+        self._expire = ""
         self._kick = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -134,7 +139,9 @@ class Member:
     @property
     def view(self) -> MemberView:
         server = self._client.access.server if self._client else ""
-        return MemberView(self._health, self._identity, self._identity_note, self._credentials_failure, server)
+        return MemberView(
+            self._health, self._identity, self._identity_note, self._credentials_failure, server, self._expire
+        )
 
     @property
     def client(self) -> KubeClient | None:
@@ -181,12 +188,7 @@ class Member:
             _log.exception("probe of member %s broke", self.name)
             self._health = after_failure(self._health, Failure("InternalError", repr(error)), self._clock(), self._law)
         after = self.view
-        if (before.health.state, before.health.failure, before.identity, before.credentials_failure) != (
-            after.health.state,
-            after.health.failure,
-            after.identity,
-            after.credentials_failure,
-        ):
+        if _news(before) != _news(after):
             _log.info(
                 "member changed",
                 extra={
@@ -258,6 +260,7 @@ class Member:
                 f"{where} does not exist; make it with: pdd link create, or kubectl create secret generic "
                 f"{target.secret_name} -n {target.secret_namespace} --from-file={target.secret_key}=<kubeconfig of B>"
             ) from error
+        self._expire = str((secret["metadata"].get("annotations") or {}).get(EXPIRE_ANNOTATION, ""))
         encoded = (secret.get("data") or {}).get(target.secret_key)
         if not encoded:
             keys = ", ".join(sorted(secret.get("data") or {})) or "none"
@@ -293,6 +296,17 @@ class Member:
             await client.aclose()
 
 
+def _news(view: MemberView) -> tuple[object, ...]:
+    """What makes a status worth writing again."""
+    return (
+        view.health.state,
+        view.health.failure,
+        view.identity,
+        view.credentials_failure,
+        view.credentials_expire,
+    )
+
+
 class CredentialsMissing(PDDError):
     """The Secret with the member's kubeconfig, or its key, is not there."""
 
@@ -313,8 +327,7 @@ def failure_of(error: PDDError, target: MemberTarget) -> Failure:
     if isinstance(error, Unauthorized):
         return Failure(
             error.reason,
-            f"cluster B refuses the credentials of {source} ({error.message}); renew them: pdd link create, or "
-            f"pdd link rotate",
+            f"cluster B refuses the credentials of {source} ({error.message}); renew them: pdd link create",
             definite=True,
         )
     if isinstance(error, AccessDenied):

@@ -42,7 +42,7 @@ class LinkObservation:
 
 
 def build_link_status(link: PDDLink, seen: LinkObservation, *, now: str) -> PDDLinkStatus:
-    """The complete status. `now` (RFC 3339) is used only where something flips."""
+    """The complete status. `now` (RFC 3339) is used where something flips, and for what is soon to end."""
     old = link.status or PDDLinkStatus()
     book = ConditionBook(old.conditions, generation=link.generation, now=now)
     members, gateway, line = member_verdict(seen.member), _gateway(seen), _line(seen)
@@ -52,7 +52,7 @@ def build_link_status(link: PDDLink, seen: LinkObservation, *, now: str) -> PDDL
     )
     book.put(ConditionType.PLANNED, planned)
     book.put(ConditionType.MEMBERS_REACHABLE, members)
-    book.put(CREDENTIALS_VALID, credentials_verdict(seen.member))
+    book.put(CREDENTIALS_VALID, credentials_verdict(seen.member, now))
     book.put(GATEWAY_READY, gateway)
     book.put(ConditionType.LINK_HEALTHY, line)
     book.put(ConditionType.PROGRESSING, _progressing(link, seen))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from pdd.api.conditions import Conditions, ConditionType, Reason, set_condition
 from pdd.api.status import MemberState, MemberStatus
 from pdd.controller.health import Failure
 from pdd.controller.member import MemberView
+
+EXPIRE_SOON = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,11 @@ def member_verdict(view: MemberView | None) -> Verdict:
     return Verdict(False, reason, health.failure.message)
 
 
-def credentials_verdict(view: MemberView | None) -> Verdict:
-    """CredentialsValid: what the newest credentials are worth, apart from whether the network works."""
+def credentials_verdict(view: MemberView | None, now: str) -> Verdict:
+    """CredentialsValid: what the newest credentials are worth, apart from whether the network works.
+
+    now: RFC 3339. Credentials that end within EXPIRE_SOON are still valid, under a reason that alerts can watch.
+    """
     if view is None:
         return Verdict(None, Reason.CONNECTING, "not tried yet")
     if view.credentials_failure is not None:
@@ -66,8 +72,26 @@ def credentials_verdict(view: MemberView | None) -> Verdict:
     if failure_now is not None and failure_now.definite:
         return Verdict(False, as_reason(failure_now.reason), failure_now.message)
     if view.health.usable:
-        return Verdict(True, Reason.CONNECTED, "")
+        end = _parse_time(view.credentials_expire)
+        if end is None:
+            return Verdict(True, Reason.CONNECTED, "")
+        words = f"they end on {view.credentials_expire}; renew them before: pdd link create"
+        soon = end - _parse_time_or_now(now) <= EXPIRE_SOON
+        return Verdict(True, Reason.CREDENTIALS_EXPIRE_SOON if soon else Reason.CONNECTED, words)
     return Verdict(None, Reason.UNREACHABLE if failure_now else Reason.CONNECTING, "cluster B gives no answer")
+
+
+def _parse_time(text: str) -> datetime | None:
+    """The time of an RFC 3339 text; None for one that is empty or broken (a person may have written it)."""
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _parse_time_or_now(text: str) -> datetime:
+    return _parse_time(text) or datetime.now(UTC)
 
 
 def member_status(view: MemberView | None, old: MemberStatus | None, now: str) -> MemberStatus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -186,6 +187,25 @@ def test_broken_newest_credentials_while_older_work() -> None:
     got = link_conditions(seen_link(member=view))
     assert got["MembersReachable"][0] == "True" and got["CredentialsValid"][0] == "False"
     assert "older credentials still work" in got["CredentialsValid"][2]
+
+
+@pytest.mark.parametrize(
+    ("left_s", "reason"),
+    [(30 * 86400, "Connected"), (7 * 86400 + 1, "Connected"), (7 * 86400, "CredentialsExpireSoon"),
+     (60, "CredentialsExpireSoon"), (-60, "CredentialsExpireSoon")],
+)  # fmt: skip
+def test_credentials_that_end_are_announced(left_s: int, reason: str) -> None:
+    ends = datetime.fromisoformat(NOW.replace("Z", "+00:00")) + timedelta(seconds=left_s)
+    end = ends.strftime("%Y-%m-%dT%H:%M:%SZ")
+    got = link_conditions(seen_link(member=replace(CONNECTED, credentials_expire=end)))
+    assert got["CredentialsValid"][:2] == ("True", reason)
+    assert end in got["CredentialsValid"][2] and "pdd link create" in got["CredentialsValid"][2]
+
+
+@pytest.mark.parametrize("written", ["", "never", "2026-13-40", "{}"])
+def test_an_end_that_cannot_be_read_is_no_end(written: str) -> None:
+    got = link_conditions(seen_link(member=replace(CONNECTED, credentials_expire=written)))
+    assert got["CredentialsValid"] == ("True", "Connected", "")
 
 
 def test_silent_cluster_says_nothing_about_credentials() -> None:
