@@ -99,7 +99,10 @@ class Objects:
 
 @dataclass(frozen=True, slots=True)
 class PlanSpec:
-    """One question. source: the file's name. places: field -> `FILE:LINE: field`, to name what is refused later."""
+    """One question. source: the file's name. places: field -> `FILE:LINE: field`, to name what is refused later.
+
+    calibrations: chip -> file of `pdd calibrate`, used instead of the catalogue: measured times of one engine.
+    """
 
     source: str
     model: str
@@ -115,6 +118,7 @@ class PlanSpec:
     rules: RuleSpec = field(default_factory=RuleSpec)
     thresholds_s: tuple[float, ...] = DEFAULT_THRESHOLDS_S
     assumptions: tuple[str, ...] = ()
+    calibrations: Mapping[str, Path] = field(default_factory=dict)
     objects: Objects | None = None
     places: Mapping[str, str] = field(default_factory=dict)
 

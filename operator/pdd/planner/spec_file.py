@@ -11,7 +11,7 @@
       chips: {H100: 2.95/h, H200: 3.70/h}
       line: {perGbit: 0.05/h}
 
-`KEYS` lists every key; `units` says how quantities are written.
+`KEYS` lists every key; `units` says how quantities are written. `calibrations` names files of `pdd calibrate` by chip.
 """
 
 from __future__ import annotations
@@ -36,7 +36,18 @@ MAX_TPOT_S = 10.0
 MAX_RTT_S = 2.0
 
 KEYS: Mapping[str, tuple[str, ...]] = {
-    "": ("apiVersion", "kind", "model", "precision", "workload", "sla", "sites", "prices", "relayThresholds"),
+    "": (
+        "apiVersion",
+        "kind",
+        "model",
+        "precision",
+        "workload",
+        "sla",
+        "sites",
+        "prices",
+        "relayThresholds",
+        "calibrations",
+    ),
     "workload": ("rate", "input", "inputSpread", "output", "outputSpread", "hitRate", "hits", "trace"),
     "sla": ("ttftP90", "ttftP99", "tpotP99"),
     "sites": ("a", "b", "line"),
@@ -150,6 +161,7 @@ def read_plan_document(document: Document, folder: Path) -> PlanSpec:
         line=line,
         prices=prices,
         thresholds_s=tuple(sorted(set(thresholds))),
+        calibrations=_read_calibrations(reader, folder),
         assumptions=tuple(reader.assumptions),
         places=places,
     )
@@ -277,6 +289,19 @@ def _read_prices(reader: _Reader) -> Prices:
         line_per_gb=reader.read(("prices", "line", "perGB"), lambda v: units.read_money_per_gb(v, currency), free),
         ports=ports,
     )
+
+
+def _read_calibrations(reader: _Reader, folder: Path) -> dict[str, Path]:
+    if not reader.given(("calibrations",)):
+        return {}
+    chips = {str(name) for site in ("a", "b") for name in reader.document.value(("sites", site, "chips"))}
+    found = {}
+    for name in _names(reader, "calibrations"):
+        path = ("calibrations", str(name))
+        if str(name) not in chips:
+            raise reader.fail(path, name, f"no site has this chip: write one of {', '.join(sorted(chips))}")
+        found[str(name)] = folder / reader.read(path, _read_name)
+    return found
 
 
 def _names(reader: _Reader, *path: str) -> list[object]:

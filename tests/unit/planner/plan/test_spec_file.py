@@ -103,3 +103,10 @@ def test_ports_have_prices_of_their_own() -> None:
     assert spec.prices.line_per_h(10e9, bytes_per_s=1e9) == pytest.approx(2.25 + 0.02 * 3600)
     with pytest.raises(InvalidInput, match="has no price: add this size"):
         read_plan_text("plan.yaml", text.replace("20 Gbit/s: 4/h", "10 Gbps: 4/h"))
+
+
+def test_a_calibrated_engine_replaces_a_chip_of_the_catalogue() -> None:
+    spec = read_plan_text("plan.yaml", GOOD + "calibrations: {H100: p.json}\n", folder=Path("x"))
+    assert spec.calibrations == {"H100": Path("x/p.json")}
+    with pytest.raises(InvalidInput, match=r"plan\.yaml:24: calibrations\.H800.*no site has this chip"):
+        read_plan_text("plan.yaml", GOOD + "calibrations: {H800: p.json}\n")
