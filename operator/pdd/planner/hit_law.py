@@ -54,7 +54,7 @@ PRODUCTION_BUCKETS = (
     HitBucket(0.98, 0.99, 0.18),
     HitBucket(0.99, 1.0, 0.30),
 )
-"""Mean 90 %, 75 % of the requests at 95 % or more. The lowest 15 %, mean 50 %, are split into never seen and the rest."""
+"""Mean 90 %, 75 % of the requests at 95 % or more. The lowest 15 %, mean 50 %, are split: never seen, and the rest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pdd.planner.hit_law import HitMixture
 from pdd.planner.laws import ArrivalLaw, LengthLaw, Reals, SessionLaw
 from pdd.planner.load import Load, Tokens
 
-PILOT_SESSIONS = 65_536
+PILOT_SESSIONS = 4096
 PILOT_REQUESTS = 2_000_000
 MAX_BEFORE = 4_000_000
 """Requests drawn before the load's begin at most; sessions longer than they span still ramp up."""
@@ -60,14 +60,14 @@ def draw_sessions(
     """n requests of conversations, sorted by arrival, in the steady state from the start."""
     pilot_seed, *seeds = seed.spawn(1 + ATTEMPTS)
     sample = max(64, min(PILOT_SESSIONS, int(PILOT_REQUESTS / law.turns)))
-    pilot = _draw_turns(law, first, sample, np.random.default_rng(pilot_seed))
-    session_rate = rate_per_s * sample / len(pilot.session)
+    pilot, kept = _draw_turns(law, first, sample, np.random.default_rng(pilot_seed))
+    session_rate = rate_per_s / (law.turns * kept)
     before_s = min(float(pilot.at_s.max()), MAX_BEFORE / rate_per_s)
     count = 16 + int((before_s + 1.05 * n / rate_per_s) * session_rate)
     for attempt in seeds:
         times, rest = (np.random.default_rng(s) for s in attempt.spawn(2))
         starts = arrivals.draw(count, session_rate, times) - before_s
-        turns = _draw_turns(law, first, count, rest)
+        turns, _ = _draw_turns(law, first, count, rest)
         at_s = starts[turns.session] + turns.at_s
         covered = int(np.count_nonzero((at_s >= 0) & (at_s <= starts[-1])))
         if covered >= n:
@@ -76,7 +76,8 @@ def draw_sessions(
     raise AssertionError(f"{count} sessions do not hold {n} requests")
 
 
-def _draw_turns(law: SessionLaw, first: FirstTurns, sessions: int, rng: np.random.Generator) -> _Turns:
+def _draw_turns(law: SessionLaw, first: FirstTurns, sessions: int, rng: np.random.Generator) -> tuple[_Turns, float]:
+    """All their turns, and the share of turns that the cut at context_tokens left."""
     counts = rng.geometric(1 / law.turns, sessions)
     begin = np.cumsum(counts) - counts
     session = np.repeat(np.arange(sessions), counts)
@@ -95,9 +96,10 @@ def _draw_turns(law: SessionLaw, first: FirstTurns, sessions: int, rng: np.rando
     hits = np.where(later, first.round_hits(known, inputs), first_hits[session])
     at_s = _running(gap_s, begin, session)
     kept = inputs <= law.context_tokens
-    return _Turns(
+    left = _Turns(
         session[kept], turn[kept], at_s[kept], inputs[kept], outputs[kept], hits[kept].astype(np.int64), think_s[kept]
     )
+    return left, float(np.mean(kept))
 
 
 def _running(values: Reals, begin: Tokens, session: Tokens) -> Reals:
