@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from pdd import __version__
+from pdd.cli.calibrate_commands import register as register_calibrate
 from pdd.cli.local_commands import register as register_local
 from pdd.common.errors import Forbidden, InvalidInput, PDDError, TimedOut, Unreachable
 
@@ -134,6 +135,7 @@ def link_create(
 
 
 register_local(app)
+register_calibrate(app)
 
 
 def exit_code(error: PDDError) -> int:

@@ -1,0 +1,84 @@
+"""`pdd calibrate` and `pdd bench fidelity` as typer sees them. Heavy parts are imported when they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pdd.cli.options import Json
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    app.command("calibrate")(calibrate)
+
+
+def calibrate(
+    url: Annotated[str, typer.Option(help="A running engine's base URL (default: start a reference engine).")] = "",
+    out: Annotated[Path | None, typer.Option(help="Write the document for `pdd plan` and `pdd simulate`.")] = None,
+    engine_arg: Annotated[
+        list[str] | None,
+        typer.Option(help="Flag of the reference engine to start (repeatable), e.g. --engine-arg=--step-ms=20."),
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=512, max=1_000_000, help="Longest prompt measured.")] = 4096,
+    chunk_tokens: Annotated[int, typer.Option(min=0, help="Most tokens of one forward (0: find out).")] = 0,
+    max_sequences: Annotated[int, typer.Option(min=0, max=4096, help="Sequences at once (0: 16).")] = 0,
+    kv_tokens: Annotated[int, typer.Option(min=0, help="KV capacity in tokens (0: ask the engine).")] = 0,
+    repeats: Annotated[int, typer.Option(min=1, max=100, help="Times each point is measured; medians count.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Of the prompts.")] = 1,
+    json: Json = False,
+) -> None:
+    """Measure an engine and fit its time laws.
+
+    Prefill by length and cached prefix, decode by batch and context, extend by tokens; over the API that the router
+    uses. The engine must be idle. Poor fits are named.
+
+    \b
+    Example: pdd calibrate --out engine.json
+             pdd calibrate --url http://127.0.0.1:8000 --chunk-tokens 8192 --json
+    """
+    from dataclasses import replace
+    from json import dumps
+
+    from pdd.cli.calibration.run import CalibrateOptions, calibrate_engine, calibration_rows, fit_rows, reference_engine
+    from pdd.cli.console import Console, table
+    from pdd.cli.runner.interrupt import run_interruptible
+    from pdd.common.errors import InvalidInput
+    from pdd.engine.reference.flags import parse_settings
+    from pdd.planner.calibration_file import to_object
+
+    console = Console()
+    if url and engine_arg:
+        raise InvalidInput("--engine-arg", engine_arg[0], "is for a reference engine that is started; drop it or --url")
+    if url and not url.startswith(("http://", "https://")):
+        raise InvalidInput("--url", url, "must begin with http:// or https://")
+    if out is not None and not out.absolute().parent.is_dir():
+        raise InvalidInput("--out", str(out), "its folder does not exist")
+    options = CalibrateOptions(max_tokens, chunk_tokens, max_sequences, kv_tokens, repeats, seed)
+
+    async def run(options: CalibrateOptions) -> int:
+        if url:
+            calibration = await calibrate_engine(url, options, console.say)
+        else:
+            flags = list(engine_arg or ())
+            if chunk_tokens:
+                flags.append(f"--chunk-tokens={chunk_tokens}")
+            if max_sequences:
+                flags.append(f"--max-num-seqs={max_sequences}")
+            known = parse_settings(flags)
+            options = replace(options, chunk_tokens=known.chunk_tokens, max_sequences=known.max_num_seqs)
+            async with reference_engine(flags) as engine:
+                calibration = await calibrate_engine(engine.url, options, console.say, cpu=engine.cpu)
+        document = to_object(calibration)
+        if out is not None:
+            out.write_text(dumps(document, indent=2) + "\n", encoding="utf-8")
+            console.say(f"written: {out}")
+        for warning in calibration.warnings:
+            console.say(f"warning: {warning}", "yellow")
+        shown = "\n\n".join(table(rows) for rows in (calibration_rows(calibration), fit_rows(calibration)))
+        console.result(dumps(document, indent=2) if json else shown)
+        return 0
+
+    raise typer.Exit(run_interruptible(run(options), lambda: console.say("\nstopping")))
