@@ -40,10 +40,12 @@ def choose_step(mode: HandoffMode, rounds: int, batch_tokens: int, previous_batc
     previous_batch_tokens: size of the batch of the last extend; None before the first. The switch comes when the batch
     is small, when it no longer shrinks by at least a quarter (the floor is reached), or after MAX_ROUNDS.
     """
-    if mode is HandoffMode.ONE_SHOT:
-        return Switch(last=True)
-    if batch_tokens <= SMALL_BATCH_TOKENS or rounds >= MAX_ROUNDS:
-        return Switch(last=True)
-    if previous_batch_tokens is not None and batch_tokens * 4 > previous_batch_tokens * 3:
-        return Switch(last=True)
-    return Switch(last=False)
+    previous = -1 if previous_batch_tokens is None else previous_batch_tokens
+    return Switch(last=is_last_step(mode is HandoffMode.ONE_SHOT, rounds, batch_tokens, previous))
+
+
+def is_last_step(one_shot: bool, rounds: int, batch_tokens: int, previous_batch_tokens: int) -> bool:
+    """`choose_step` in plain numbers (-1: no extend before); the simulator compiles this very function."""
+    if one_shot or batch_tokens <= SMALL_BATCH_TOKENS or rounds >= MAX_ROUNDS:
+        return True
+    return previous_batch_tokens >= 0 and batch_tokens * 4 > previous_batch_tokens * 3

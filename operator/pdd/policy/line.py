@@ -41,11 +41,14 @@ def compute_wait_s(line: LineState, missing_bytes: float) -> float:
     The queue drains at the whole rate (first come, first served on the bulk lane), our own bytes at our share of it;
     one RTT is the reader's request and the last byte's way. Nothing missing means no wait: only token ids cross.
     """
+    return predict_wait_s(missing_bytes, line.rate_bps, line.queue_bytes, line.rtt_s, line.share)
+
+
+def predict_wait_s(missing_bytes: float, rate_bps: float, queue_bytes: float, rtt_s: float, share: float) -> float:
+    """`compute_wait_s` in plain numbers: the simulator compiles this very function."""
     if missing_bytes <= 0:
         return 0.0
-    queue_s = line.queue_bytes * BITS / line.rate_bps
-    own_s = missing_bytes * BITS / (line.rate_bps * line.share)
-    return queue_s + own_s + line.rtt_s
+    return queue_bytes * BITS / rate_bps + missing_bytes * BITS / (rate_bps * share) + rtt_s
 
 
 @dataclass(slots=True)

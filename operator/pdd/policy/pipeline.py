@@ -96,31 +96,56 @@ def choose_pipeline(rules: Rules, now: Situation) -> Choice:
         return _local(now)
     if now.pinned:
         return Choice(Pipeline.PINNED, Reason.PINNED_FEATURE, True)
-    if _is_abnormal(rules, now) and now.relay_free:
+    route = choose_route(
+        now.wait_s,
+        now.max_output_tokens,
+        now.relay_free,
+        _CODES.get(now.previous, NO_ROUTE),
+        rules.relay_threshold_s,
+        rules.abnormal_enabled,
+        rules.abnormal_max_output_tokens,
+        rules.abnormal_min_transfer_s,
+    )
+    if route == ABNORMAL:
         return Choice(Pipeline.P_RLD, Reason.ABNORMAL_TRAFFIC)
-    if now.wait_s <= _threshold_s(rules, now.previous):
+    if route == RELAYED:
+        return Choice(Pipeline.P_RLD_MD, Reason.LONG_TRANSFER, True)
+    if route == DIRECT:
         cached = now.missing_bytes == 0
         return Choice(Pipeline.P_MD, Reason.PREFIX_CACHED if cached else Reason.SHORT_TRANSFER, True)
-    if now.relay_free:
-        return Choice(Pipeline.P_RLD_MD, Reason.LONG_TRANSFER, True)
     return Choice(Pipeline.P_MD, Reason.RELAY_FULL if now.relay_exists else Reason.NO_RELAY_ENGINE, True)
 
 
-def _threshold_s(rules: Rules, previous: Pipeline | None) -> float:
-    """The relay threshold, moved away from the choice last made so that requests near it do not flap."""
-    if previous is Pipeline.P_MD:
-        return rules.relay_threshold_s * (1 + HYSTERESIS)
-    if previous is Pipeline.P_RLD_MD:
-        return rules.relay_threshold_s * (1 - HYSTERESIS)
-    return rules.relay_threshold_s
+NO_ROUTE, DIRECT, RELAYED, ABNORMAL, DIRECT_FOR_WANT = -1, 0, 1, 2, 3
+"""Answers of `choose_route`. DIRECT_FOR_WANT: P-MD although the wait is long, since no RLD is free."""
+_CODES: dict[Pipeline | None, int] = {Pipeline.P_MD: DIRECT, Pipeline.P_RLD_MD: RELAYED}
 
 
-def _is_abnormal(rules: Rules, now: Situation) -> bool:
-    return (
-        rules.abnormal_enabled
-        and now.max_output_tokens <= rules.abnormal_max_output_tokens
-        and now.wait_s >= rules.abnormal_min_transfer_s
-    )
+def choose_route(
+    wait_s: float,
+    max_output_tokens: int,
+    relay_free: bool,
+    previous: int,
+    relay_threshold_s: float,
+    abnormal_enabled: bool,
+    abnormal_max_output_tokens: int,
+    abnormal_min_transfer_s: float,
+) -> int:
+    """The choice with everything up, in plain numbers: the simulator compiles this very function.
+
+    previous: DIRECT, RELAYED or NO_ROUTE. The threshold is moved away from it so that requests near it do not flap.
+    """
+    abnormal = max_output_tokens <= abnormal_max_output_tokens and wait_s >= abnormal_min_transfer_s
+    if abnormal_enabled and abnormal and relay_free:
+        return ABNORMAL
+    threshold_s = relay_threshold_s
+    if previous == DIRECT:
+        threshold_s = relay_threshold_s * (1 + HYSTERESIS)
+    elif previous == RELAYED:
+        threshold_s = relay_threshold_s * (1 - HYSTERESIS)
+    if wait_s <= threshold_s:
+        return DIRECT
+    return RELAYED if relay_free else DIRECT_FOR_WANT
 
 
 def _local(now: Situation) -> Choice:
