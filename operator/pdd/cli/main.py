@@ -18,6 +18,7 @@ import typer
 from pdd import __version__
 from pdd.cli.calibrate_commands import register as register_calibrate
 from pdd.cli.local_commands import register as register_local
+from pdd.cli.trace_commands import register as register_trace
 from pdd.common.errors import Forbidden, InvalidInput, PDDError, TimedOut, Unreachable
 
 EXIT_FAILED = 1
@@ -135,6 +136,7 @@ def link_create(
 
 
 register_local(app)
+register_trace(app)
 register_calibrate(app)
 
 
