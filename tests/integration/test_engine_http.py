@@ -97,7 +97,8 @@ def test_hanging_up_ends_the_request(engine: EngineProcess) -> None:
         httpx.Client(base_url=engine.url, timeout=30) as client,
         client.stream("POST", "/v1/completions", json=body) as s,
     ):
-        next(read_events(s.iter_lines()))
+        events = read_events(s.iter_lines())  # kept: a generator that is dropped closes its connection
+        next(events)
         assert engine.state()["running"] == 1
     wait_for(lambda: engine.state()["running"] == 0, 3)
     assert engine.metric("vllm:request_success_total", "abort") >= 1
@@ -305,3 +306,11 @@ def test_a_taken_port_is_named(engine: EngineProcess) -> None:
         run = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=30, check=False)
         assert run.returncode != 0
         assert "cannot listen" in run.stderr or "choose a free port" in run.stderr
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-310, 1e-40, 2.0])
+def test_no_temperature_harms_the_engine(engine: EngineProcess, temperature: float) -> None:
+    for _ in range(2):
+        body = engine.complete(PROMPT, max_tokens=3, temperature=temperature, seed=1, ignore_eos=True)
+        assert len(body["choices"][0]["token_ids"]) == 3
+    assert engine.http.get("/health").status_code == 200

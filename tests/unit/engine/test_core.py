@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pdd.engine.reference.core import CoreLimits
-from pdd.engine.reference.sampling import Sampling
+from pdd.engine.reference.numerics import Floats
+from pdd.engine.reference.sampling import Sampling, choose
 from pdd.engine.reference.sequence import Request, Usage
 
 from .conftest import Bench, MakeBench, handle_of
@@ -332,3 +333,23 @@ def test_long_prompts_still_end_under_a_stream_of_short_ones(make_bench: MakeBen
         bench.add(Request(f"s{index}", (index, 1, 2, 3), 1))
         bench.step()
     assert len(bench.tokens("long")) == 1
+
+
+def test_a_request_that_breaks_the_sampler_ends_alone(make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its neighbours in the batch keep their tokens, and the engine lives."""
+    alone = make_bench()
+    run_one(alone, Request("a", PROMPT, 6, ignore_eos=True))
+
+    def choose_or_break(logits: Floats, sampling: Sampling, position: int) -> int:
+        if sampling.seed == 13:
+            raise ValueError("cannot convert float NaN to integer")
+        return choose(logits, sampling, position)
+
+    monkeypatch.setattr("pdd.engine.reference.core.choose", choose_or_break)
+    bench = make_bench()
+    bench.add(Request("a", PROMPT, 6, ignore_eos=True))
+    bench.add(Request("b", PROMPT[:20], 6, sampling=Sampling(temperature=1.0, seed=13), ignore_eos=True, export=True))
+    bench.run()
+    assert bench.tokens("a") == alone.tokens("a")
+    assert bench.last("b").finish_reason == "error" and "NaN" in str(bench.last("b").error)
+    assert all_free(bench) and bench.leases.counts().held == 0

@@ -60,3 +60,15 @@ def test_negative_and_huge_seeds_are_fine() -> None:
     for seed in (-1, -(2**63), 2**64 - 1):
         assert 0 <= draw(seed, 0) < 2**64
         assert 0 <= choose(LOGITS, Sampling(temperature=1.0, seed=seed), 10**6) < 272
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-310, 1e-300, 1e-9, 2.0])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e6, 1e30])
+def test_no_temperature_overflows(temperature: float, scale: float) -> None:
+    """The smallest temperatures are greedy; none makes an infinity or a NaN of the logits."""
+    logits = (LOGITS * np.float32(scale)).astype(np.float32)
+    for top_p in (5e-324, 0.5, 1.0):
+        drawn = choose(logits, Sampling(temperature=temperature, top_p=top_p, seed=1), 7)
+        assert 0 <= drawn < len(logits)
+        if scale and temperature < 1e-8:
+            assert drawn == int(logits.argmax())

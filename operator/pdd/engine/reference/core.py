@@ -15,6 +15,7 @@ from pdd.engine.reference.counters import Counters
 from pdd.engine.reference.kvstore import KVStore
 from pdd.engine.reference.leases import LeaseTable
 from pdd.engine.reference.model import Model, Segment
+from pdd.engine.reference.numerics import Floats
 from pdd.engine.reference.residency import Refusal, Residency
 from pdd.engine.reference.sampling import choose
 from pdd.engine.reference.sequence import (
@@ -177,9 +178,8 @@ class EngineCore:
             sequence.computed += count
             self.residency.register_whole(sequence)
             if segment.want_logits:
-                token = choose(logits[row], sequence.request.sampling, len(sequence.tokens))
+                self._choose(sequence, logits[row])
                 row += 1
-                self._emit(sequence, token)
         return StepReport(True, decoded, prefilled)
 
     def _plan(self) -> list[tuple[Sequence, int]]:
@@ -297,6 +297,17 @@ class EngineCore:
             self._end(sequence, "error")
 
     # -- outputs ----------------------------------------------------------------------------------------------------
+
+    def _choose(self, sequence: Sequence, logits: Floats) -> None:
+        """The next token. What a request's own parameters break ends that request, and never the engine."""
+        try:
+            token = choose(logits, sequence.request.sampling, len(sequence.tokens))
+        except (ArithmeticError, ValueError, IndexError, TypeError) as error:
+            _log.exception("no token could be chosen", extra={"fields": {"id": sequence.request.request_id}})
+            self._news.append((sequence.sink, Output((), "error", error=f"choosing a token failed: {error!r}")))
+            self._end(sequence, "error")
+            return
+        self._emit(sequence, token)
 
     def _emit(self, sequence: Sequence, token: int) -> None:
         request = sequence.request

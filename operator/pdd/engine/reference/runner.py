@@ -23,16 +23,25 @@ class EngineThread:
     """Runs an EngineCore. Methods are called on the event loop; sinks are called there too.
 
     step_s is the least duration of a step, slept, not burnt: it stands for an accelerator's step time.
+    on_died is called on the loop when the thread ends by a fault: every request has been told by then.
     """
 
     def __init__(
-        self, core: EngineCore, *, loop: asyncio.AbstractEventLoop, clock: Clock, step_s: float, max_queued: int
+        self,
+        core: EngineCore,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        step_s: float,
+        max_queued: int,
+        on_died: Callable[[], None],
     ) -> None:
         self.core = core
         self._loop = loop
         self._clock = clock
         self._step_s = step_s
         self._max_queued = max_queued
+        self._on_died = on_died
         self._calls: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
         self._stopping = False
@@ -114,9 +123,11 @@ class EngineThread:
 
     def _fail_everything(self, error: BaseException) -> None:
         try:
+            self._take_calls()
             self.core.abort_all(f"the engine failed: {error!r}")
         finally:
             self._deliver()
+            self._loop.call_soon_threadsafe(self._on_died)
 
     def _take_calls(self) -> None:
         while self._calls:

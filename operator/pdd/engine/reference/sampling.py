@@ -46,8 +46,11 @@ def choose(logits: Floats, sampling: Sampling, position: int) -> int:
     """Token id for `position` (the absolute position that the new token takes). Ties go to the lowest id."""
     if sampling.temperature <= 0.0:
         return int(logits.argmax())
-    scaled = logits.astype(np.float64) / sampling.temperature
-    weights = np.rint(np.exp(scaled - scaled.max()) * _WEIGHT_ONE)
+    below = logits.astype(np.float64)
+    below -= below.max()  # before the division: the best stays 0 however small the temperature is
+    with np.errstate(over="ignore"):
+        below /= sampling.temperature
+    weights = np.rint(np.exp(below) * _WEIGHT_ONE)
     order = np.argsort(-weights, kind="stable")
     if sampling.top_k > 0:
         order = order[: sampling.top_k]

@@ -49,6 +49,7 @@ class Engine:
 
     def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
         self.settings = settings
+        self.died = asyncio.Event()
         config = ModelConfig()
         weights = load_weights(config)
         store = KVStore(config, settings.num_blocks, settings.block_size)
@@ -73,7 +74,12 @@ class Engine:
             clock=monotonic_s,
         )
         self.thread = EngineThread(
-            core, loop=loop, clock=monotonic_s, step_s=settings.step_ms / 1000, max_queued=settings.max_queued
+            core,
+            loop=loop,
+            clock=monotonic_s,
+            step_s=settings.step_ms / 1000,
+            max_queued=settings.max_queued,
+            on_died=self.died.set,
         )
         self.kv_server = KVServer(
             store,
@@ -125,7 +131,8 @@ class Engine:
 
 
 async def serve(settings: Settings) -> int:
-    """Run until SIGTERM or SIGINT. Returns the process's exit code."""
+    """Run until SIGTERM or SIGINT. Returns the process's exit code: 1 if it cannot listen, or if the engine's thread
+    died (whoever runs the process starts it anew; one that only looks alive would have to be found out first)."""
     loop = asyncio.get_running_loop()
     engine = Engine(settings, loop)
     app = await engine.start()
@@ -152,7 +159,12 @@ async def serve(settings: Settings) -> int:
         await engine.drain(app)
         server.should_exit = True
 
+    async def die() -> None:
+        await engine.died.wait()
+        server.should_exit = True
+
     ending = tasks.spawn(end(), name="drain")
+    dying = tasks.spawn(die(), name="died")
     fields = {"role": settings.role, "http": f"{settings.host}:{settings.port}", "kv": engine.kv_server.port}
     _log.info("engine starts", extra={"fields": fields})
     try:
@@ -161,9 +173,9 @@ async def serve(settings: Settings) -> int:
         _log.error("cannot listen", extra={"fields": {"host": settings.host, "port": settings.port}})
         return 1
     finally:
-        await tasks.cancel(ending)
+        await tasks.cancel(ending, dying)
         await engine.close()
-    return 0 if stop.is_set() else 1
+    return 0 if stop.is_set() and not engine.died.is_set() else 1
 
 
 def run(settings: Settings) -> int:
