@@ -12,6 +12,8 @@
 
 from __future__ import annotations
 
+from pdd.common.show import shown
+
 
 class PDDError(Exception):
     """Base of every error that this project raises on purpose.
@@ -36,10 +38,7 @@ class InvalidInput(PDDError):
     reason = "InvalidInput"
 
     def __init__(self, field: str, value: object, remedy: str, *, reason: str | None = None) -> None:
-        shown = repr(value)
-        if len(shown) > 120:
-            shown = shown[:117] + "..."
-        super().__init__(f"{field}: {shown}: {remedy}", reason=reason)
+        super().__init__(f"{field}: {shown(value, 120)}: {remedy}", reason=reason)
         self.field = field
         self.value = value
         self.remedy = remedy

@@ -8,6 +8,7 @@ import socket
 
 import orjson
 
+from pdd.common.show import shown
 from pdd.router.asgi import Receive, Scope, Send, header, read_body, send_all
 from pdd.router.conduct import Services
 from pdd.router.discovery import Discovery
@@ -68,7 +69,7 @@ class Internal:
         if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
             raise BadRequest("hosts", "hosts: must be a list of addresses")
         if not isinstance(ttl_s, int | float) or not 0 <= ttl_s <= _MAX_TTL_S:
-            raise BadRequest("ttl_s", f"ttl_s: {ttl_s!r}: must be a number of seconds from 0 to {_MAX_TTL_S}")
+            raise BadRequest("ttl_s", f"ttl_s: {shown(ttl_s)}: must be a number of seconds from 0 to {_MAX_TTL_S}")
         services = self._services
         count = services.fleet.drain(hosts, services.clock() + ttl_s)
         sessions = sum(

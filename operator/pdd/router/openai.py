@@ -11,6 +11,7 @@ import orjson
 
 from pdd.api.config import RouterConfig
 from pdd.common.errors import InvalidInput, PDDError
+from pdd.common.show import shown
 from pdd.engine.adapters.features import FEATURES, IGNORED, MIN_TOKENS, Treatment, is_neutral, strictest
 from pdd.engine.tokenizers import Tokenizer
 
@@ -113,7 +114,7 @@ def parse_ask(body: Mapping[str, Any], *, chat: bool, config: RouterConfig, toke
     stream = _flag(body, "stream")
     options = body.get("stream_options") or {}
     if not isinstance(options, dict):
-        raise BadRequest("stream_options", f"stream_options: {options!r}: must be an object")
+        raise BadRequest("stream_options", f"stream_options: {shown(options)}: must be an object")
     treatment = strictest(treatments)
     return Ask(
         chat=chat,
@@ -138,9 +139,9 @@ def _model(body: Mapping[str, Any], config: RouterConfig) -> str:
     model = body.get("model")
     known = ", ".join(config.served_model_names)
     if not isinstance(model, str):
-        raise BadRequest("model", f"model: {str(model)[:80]!r}: must be a string; have {known}")
+        raise BadRequest("model", f"model: {shown(model)}: must be a string; have {known}")
     if model not in config.served_model_names:
-        message = f"model: {model[:80]!r}: not served here; have {known}"
+        message = f"model: {shown(model)}: not served here; have {known}"
         raise BadRequest("model", message, status=404, code="model_not_found")
     return model
 
@@ -163,7 +164,7 @@ def _features(body: Mapping[str, Any], config: RouterConfig) -> tuple[list[Treat
         if treatment is Treatment.REFUSED:
             raise BadRequest(
                 name,
-                f"{name}: {str(value)[:80]!r}: not supported with engine type {config.engine.value}; leave it out",
+                f"{name}: {shown(value)}: not supported with engine type {config.engine.value}; leave it out",
                 code="unsupported_field",
             )
         treatments.append(treatment)
@@ -195,7 +196,7 @@ def _checked_ids(values: list[Any], field: str, vocab_size: int) -> array[int]:
         ids = array("I")
     if not ids or max(ids) >= vocab_size:
         wrong = next((v for v in values if type(v) is not int or not 0 <= v < vocab_size), None)
-        raise BadRequest(field, f"{field}: {wrong!r}: must be a token id from 0 to {vocab_size - 1}")
+        raise BadRequest(field, f"{field}: {shown(wrong)}: must be a token id from 0 to {vocab_size - 1}")
     return ids
 
 
@@ -210,7 +211,7 @@ def _chat_prompt(body: Mapping[str, Any], tokenizer: Tokenizer) -> array[int]:
             raise BadRequest(f"messages[{index}].tool_calls", "tool calls are not supported yet; leave them out")
     prompted = body.get("add_generation_prompt", True)
     if not isinstance(prompted, bool):
-        raise BadRequest("add_generation_prompt", f"add_generation_prompt: {prompted!r}: must be true or false")
+        raise BadRequest("add_generation_prompt", f"add_generation_prompt: {shown(prompted)}: must be true or false")
     try:
         return array("I", tokenizer.apply_chat_template(messages, add_generation_prompt=prompted))
     except InvalidInput as error:
@@ -243,7 +244,7 @@ def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     stops = [stop] if isinstance(stop, str) else stop
     if not isinstance(stops, list) or not all(isinstance(one, str) for one in stops):
-        raise BadRequest("stop", f"stop: {str(stop)[:80]!r}: must be a string or a list of strings")
+        raise BadRequest("stop", f"stop: {shown(stop)}: must be a string or a list of strings")
     if len(stops) > MAX_STOPS or any(not one or len(one) > MAX_STOP_CHARS for one in stops):
         raise BadRequest("stop", f"stop: at most {MAX_STOPS} strings of 1 to {MAX_STOP_CHARS} characters")
     return tuple(stops)
@@ -263,7 +264,7 @@ def _flag(body: Mapping[str, Any], name: str, prefix: str = "") -> bool:
     if value is None:
         return False
     if not isinstance(value, bool):
-        raise BadRequest(prefix + name, f"{prefix}{name}: {str(value)[:80]!r}: must be true or false")
+        raise BadRequest(prefix + name, f"{prefix}{name}: {shown(value)}: must be true or false")
     return value
 
 
@@ -273,7 +274,7 @@ def _integer(body: Mapping[str, Any], name: str, default: int, *, low: int, high
         return default
     if type(value) is not int or value < low or (high is not None and value > high):
         span = f"at least {low}" if high is None else f"from {low} to {high}"
-        raise BadRequest(name, f"{name}: {str(value)[:80]!r}: must be an integer {span}")
+        raise BadRequest(name, f"{name}: {shown(value)}: must be an integer {span}")
     return value
 
 
@@ -286,5 +287,5 @@ def _number(
     good = type(value) in (int, float) and low <= value <= high and not (above and value == low)
     if not good:
         bound = f"above {low:g}" if above else f"at least {low:g}"
-        raise BadRequest(name, f"{name}: {str(value)[:80]!r}: must be a number {bound} and at most {high:g}")
+        raise BadRequest(name, f"{name}: {shown(value)}: must be a number {bound} and at most {high:g}")
     return float(value)

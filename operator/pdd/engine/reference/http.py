@@ -13,6 +13,7 @@ from typing import Any
 
 from pdd.common import tasks
 from pdd.common.errors import InvalidInput, Overloaded
+from pdd.common.show import shown
 from pdd.engine.reference import asgi, model_info
 from pdd.engine.reference.asgi import Disconnected, Receive, Scope, Send
 from pdd.engine.reference.flags import Settings
@@ -288,7 +289,7 @@ class App:
         elif isinstance(body.get("prompt"), str):
             tokens = self._tokenizer.encode(body["prompt"])
         else:
-            raise BadRequest("prompt", f"prompt: {body.get('prompt')!r}: must be a string (or give messages)")
+            raise BadRequest("prompt", f"prompt: {shown(body.get('prompt'))}: must be a string (or give messages)")
         reply: dict[str, Any] = {
             "tokens": tokens,
             "count": len(tokens),

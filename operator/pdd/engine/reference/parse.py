@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pdd.common.errors import PDDError
+from pdd.common.show import shown
 from pdd.engine.reference.sampling import Sampling
 from pdd.engine.reference.sequence import RemoteHandle
 from pdd.engine.tokenizer import ByteTokenizer
@@ -85,13 +86,13 @@ def parse_completion(body: object, bounds: Bounds, tokenizer: ByteTokenizer) -> 
     for field, neutral in _NEUTRAL.items():
         value = body.get(field)
         if not any(value == n and isinstance(value, bool) == isinstance(n, bool) for n in neutral):
-            raise BadRequest(field, f"{field}: {value!r}: this engine does not support it; leave it out")
+            raise BadRequest(field, f"{field}: {shown(value)}: this engine does not support it; leave it out")
     prompt = parse_prompt(body.get("prompt"), bounds.vocab_size, tokenizer)
     max_tokens = _integer(body, "max_tokens", 16, low=1)
     _check_length(len(prompt), max_tokens, bounds)
     options = body.get("stream_options") or {}
     if not isinstance(options, dict):
-        raise BadRequest("stream_options", f"stream_options: {options!r}: must be an object")
+        raise BadRequest("stream_options", f"stream_options: {shown(options)}: must be an object")
     stream = _flag(body, "stream")
     if options and not stream:
         raise BadRequest("stream_options", "stream_options: only allowed with stream: true")
@@ -127,7 +128,7 @@ def check_model(body: Mapping[str, Any], names: tuple[str, ...]) -> None:
     if model is not None and model not in names:
         known = ", ".join(names)
         raise BadRequest(
-            "model", f"model: {model!r}: not served here; have {known}", status=404, code="model_not_found"
+            "model", f"model: {shown(model)}: not served here; have {known}", status=404, code="model_not_found"
         )
 
 
@@ -150,7 +151,7 @@ def check_ids(field: str, ids: list[object], vocab_size: int) -> tuple[int, ...]
     """Raises BadRequest that names the first id which is none."""
     for index, token in enumerate(ids):
         if type(token) is not int or not 0 <= token < vocab_size:
-            raise BadRequest(field, f"{field}[{index}]: {token!r}: must be a token id from 0 to {vocab_size - 1}")
+            raise BadRequest(field, f"{field}[{index}]: {shown(token)}: must be a token id from 0 to {vocab_size - 1}")
     return tuple(ids)  # type: ignore[arg-type]  # each is an int: just checked
 
 
@@ -159,14 +160,15 @@ def parse_transfer(params: object) -> tuple[bool, RemoteHandle | None]:
     if params is None:
         return False, None
     if not isinstance(params, dict):
-        raise BadRequest("kv_transfer_params", f"kv_transfer_params: {params!r}: must be an object")
+        raise BadRequest("kv_transfer_params", f"kv_transfer_params: {shown(params)}: must be an object")
     where = "kv_transfer_params."
     export, read = _flag(params, "do_remote_decode", where), _flag(params, "do_remote_prefill", where)
     if not read:
         return export, None
     for name in ("remote_engine_id", "remote_request_id", "remote_host"):
         if not isinstance(params.get(name), str) or not params[name]:
-            raise BadRequest(where + name, f"{where}{name}: {params.get(name)!r}: must be the prefill engine's string")
+            given = shown(params.get(name))
+            raise BadRequest(where + name, f"{where}{name}: {given}: must be the prefill engine's string")
     port = _integer(params, "remote_port", 0, low=1, high=65535, prefix=where)
     tokens = _integer(params, "remote_num_tokens", 0, low=1, prefix=where)
     ids = params.get("remote_block_ids")
@@ -201,7 +203,7 @@ def _flag(body: Mapping[str, Any], name: str, prefix: str = "") -> bool:
     if value is None:
         return False
     if not isinstance(value, bool):
-        raise BadRequest(prefix + name, f"{prefix}{name}: {value!r}: must be true or false")
+        raise BadRequest(prefix + name, f"{prefix}{name}: {shown(value)}: must be true or false")
     return value
 
 
@@ -213,7 +215,7 @@ def _integer(
         return default
     if type(value) is not int or value < low or (high is not None and value > high):
         span = f"at least {low}" if high is None else f"from {low} to {high}"
-        raise BadRequest(prefix + name, f"{prefix}{name}: {value!r}: must be an integer {span}")
+        raise BadRequest(prefix + name, f"{prefix}{name}: {shown(value)}: must be an integer {span}")
     return value
 
 
@@ -226,7 +228,7 @@ def _number(
     good = type(value) in (int, float) and low <= value <= high and not (above and value == low)
     if not good:
         bound = f"above {low:g}" if above else f"at least {low:g}"
-        raise BadRequest(name, f"{name}: {value!r}: must be a number {bound} and at most {high:g}")
+        raise BadRequest(name, f"{name}: {shown(value)}: must be a number {bound} and at most {high:g}")
     return float(value)
 
 
@@ -234,5 +236,5 @@ def _token_set(value: object) -> frozenset[int]:
     if value is None:
         return frozenset()
     if not isinstance(value, list) or not all(type(token) is int for token in value):
-        raise BadRequest("stop_token_ids", f"stop_token_ids: {value!r}: must be a list of token ids")
+        raise BadRequest("stop_token_ids", f"stop_token_ids: {shown(value)}: must be a list of token ids")
     return frozenset(value)
