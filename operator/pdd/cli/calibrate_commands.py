@@ -7,12 +7,16 @@ from typing import Annotated
 
 import typer
 
-from pdd.cli.options import Json
+from pdd.cli.bench_commands import bench_app
+from pdd.cli.options import Json, Mbps, Rtt
+
+_STACK = Path(__file__).parents[3] / "docs" / "examples" / "fidelity.yaml"
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
     app.command("calibrate")(calibrate)
+    bench_app.command("fidelity")(fidelity)
 
 
 def calibrate(
@@ -82,3 +86,59 @@ def calibrate(
         return 0
 
     raise typer.Exit(run_interruptible(run(options), lambda: console.say("\nstopping")))
+
+
+def fidelity(
+    trace: Annotated[Path, typer.Option(help="Mooncake trace (JSON lines).")],
+    file: Annotated[Path, typer.Option("--file", "-f", help="PDDDeployment and PDDLink to run.")] = _STACK,
+    requests: Annotated[int, typer.Option(min=2, max=100_000, help="How many from its head.")] = 200,
+    way: Annotated[list[str] | None, typer.Option(help="same-site, naive, pdd (repeatable; default: all).")] = None,
+    block_tokens: Annotated[int, typer.Option(min=1, max=512, help="Tokens for each 512 of the trace.")] = 16,
+    max_prompt_tokens: Annotated[int, typer.Option(min=1, help="Longer prompts are cut.")] = 2000,
+    max_output_tokens: Annotated[int, typer.Option(min=1, help="Longer answers are cut.")] = 64,
+    speed: Annotated[float, typer.Option(min=0.01, help="Arrivals so many times faster.")] = 0.5,
+    repeats: Annotated[int, typer.Option(min=1, max=100, help="Times each calibration point is measured.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Of the simulation.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Also write the JSON document here.")] = None,
+    mbps: Mbps = None,
+    rtt_ms: Rtt = None,
+    json: Json = False,
+) -> None:
+    """Predictions beside what the real data plane does.
+
+    Calibrates the engines of FILE, replays the trace in each way on a fresh stack, simulates the same load, and prints
+    the signed errors (predicted / measured - 1). Exit code 1 if one is beyond its tolerance. The machine must be idle.
+
+    \b
+    Example: pdd bench fidelity --trace conversation_trace.jsonl --requests 300 --json
+    """
+    from json import dumps
+
+    from pdd.cli.bench.fidelity import FidelityBench, bench_fidelity, fidelity_rows
+    from pdd.cli.bench.replay import WAYS
+    from pdd.cli.bench.trace import Scale
+    from pdd.cli.console import Console, table
+    from pdd.cli.runner.interrupt import run_interruptible
+    from pdd.common.errors import InvalidInput
+
+    for name in way or ():
+        if name not in WAYS:
+            raise InvalidInput("--way", name, f"use one of {', '.join(WAYS)}")
+    scale = Scale(
+        block_tokens=block_tokens,
+        max_output_tokens=max_output_tokens,
+        max_prompt_tokens=max_prompt_tokens,
+        speed=speed,
+    )
+    ways = tuple(way or ("same-site", "naive", "pdd"))
+    bench = FidelityBench(file, trace, requests, scale, ways, repeats, seed, mbps, rtt_ms)
+    console = Console()
+
+    async def run() -> int:
+        document = await bench_fidelity(bench, console.say)
+        if out is not None:
+            out.write_text(dumps(document, indent=2) + "\n", encoding="utf-8")
+        console.result(dumps(document, indent=2) if json else table(fidelity_rows(document)))
+        return 0 if document["holds"] else 1
+
+    raise typer.Exit(run_interruptible(run(), lambda: console.say("\nstopping the processes")))

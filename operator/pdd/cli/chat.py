@@ -81,7 +81,8 @@ async def stream_chat(
     try:
         timeout = httpx.Timeout(timeout_s, connect=5.0)
         async with (
-            httpx.AsyncClient(timeout=timeout, trust_env=False) as client,
+            # Without TLS no CA store is loaded: 50 ms of CPU that would count as the server's.
+            httpx.AsyncClient(timeout=timeout, trust_env=False, verify=base_url.startswith("https:")) as client,
             client.stream("POST", f"{base_url}{path}", json={**body, "stream": True}, headers=headers) as answer,
         ):
             if answer.status_code != 200:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pdd.planner.fitting import Fit, fit_nonnegative
-from pdd.planner.timing import DecodeTime, EngineTimes, ExtendTime, PrefillTime
+from pdd.planner.timing import DecodeTime, EngineTimes, ExtendTime, PrefillTime, prefill_s
 
 GOOD_MAPE = 0.10
 """A law that is off by more on average is named in the warnings."""
@@ -81,6 +81,10 @@ class Calibration:
     decode: Fit
     extend: Fit
     warnings: tuple[str, ...]
+
+    def prefill_alone_s(self, uncached: int, cached: int = 0) -> float:
+        """Seconds of a request for one token on an idle engine, as its client sees it."""
+        return self.request_s + prefill_s(self.times.prefill, uncached, cached)
 
 
 def calibrate(facts: EngineFacts, samples: Samples) -> Calibration:

@@ -77,24 +77,8 @@ async def bench_replay(bench: ReplayBench, say: Say) -> dict[str, Any]:
 async def _run_way(
     spec: LocalSpec, stack: Stack, bench: ReplayBench, requests: Sequence[TraceRequest], way: str
 ) -> dict[str, Any]:
-    model = served_names(spec.deployment.spec.model)[0]
-
-    async def one(request: TraceRequest, override: str, delay_s: float) -> Outcome:
-        await asyncio.sleep(delay_s)
-        body = {
-            "model": model,
-            "prompt": list(request.prompt),
-            "max_tokens": request.output_tokens,
-            "temperature": 0,
-            "ignore_eos": True,
-        }
-        try:
-            return Outcome(await stream_chat(stack.router_url, body, override=override, path=COMPLETIONS))
-        except PDDError as error:
-            return Outcome(None, str(error))
-
     before = await stack.bulk_bytes()
-    outcomes = await asyncio.gather(*(one(request, WAYS[way], request.at_s) for request in requests))
+    outcomes = await send_all(spec, stack, requests, WAYS[way])
     line_bytes = await stack.bulk_bytes() - before
     alone: list[Outcome] = []
     if bench.compare and way == "pdd":
@@ -102,10 +86,35 @@ async def _run_way(
 
         async def again(request: TraceRequest) -> Outcome:
             async with gate:
-                return await one(request, "single", 0.0)
+                return await send_one(spec, stack, request, "single")
 
         alone = list(await asyncio.gather(*(again(request) for request in requests)))
     return summarise(outcomes, alone, line_bytes, spec.deployment.spec.sla)
+
+
+async def send_all(spec: LocalSpec, stack: Stack, requests: Sequence[TraceRequest], override: str) -> list[Outcome]:
+    """Every request at its arrival, whatever the answers take. Outcomes in the order of `requests`."""
+
+    async def one(request: TraceRequest) -> Outcome:
+        await asyncio.sleep(request.at_s)
+        return await send_one(spec, stack, request, override)
+
+    return list(await asyncio.gather(*(one(request) for request in requests)))
+
+
+async def send_one(spec: LocalSpec, stack: Stack, request: TraceRequest, override: str) -> Outcome:
+    """One request now, to its last token."""
+    body = {
+        "model": served_names(spec.deployment.spec.model)[0],
+        "prompt": list(request.prompt),
+        "max_tokens": request.output_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+    }
+    try:
+        return Outcome(await stream_chat(stack.router_url, body, override=override, path=COMPLETIONS))
+    except PDDError as error:
+        return Outcome(None, str(error))
 
 
 def summarise(outcomes: Sequence[Outcome], alone: Sequence[Outcome], line_bytes: int, sla: SLASpec) -> dict[str, Any]:
