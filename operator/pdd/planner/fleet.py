@@ -41,7 +41,8 @@ class LineSpec:
 
     efficiency: goodput / capacity when saturated. flow_bps: what one stream can carry at most (window, loss); 0: only
     the line limits it. streams: streams that one transfer is striped over. connections: transfers at once (a pool),
-    those beyond wait first come, first served; 0: no limit. local_bps, local_rtt_s: the network inside a site.
+    those beyond wait first come, first served; 0: no limit. slow_start: each transfer begins on a cold connection;
+    the link keeps its streams warm. local_bps, local_rtt_s: the network inside a site.
     """
 
     capacity_bps: float
@@ -51,6 +52,7 @@ class LineSpec:
     streams: int = 1
     connections: int = 0
     loss: float = 0.0
+    slow_start: bool = False
     local_bps: float = 400e9
     local_rtt_s: float = 0.0001
     price_per_h: float = 0.0
