@@ -27,6 +27,7 @@ BITS = 8.0
 RELAY_ROUNDS = 3
 NORMAL_STATES: Reals = np.array([NormalDist().inv_cdf((i + 0.5) / STATES) for i in range(STATES)])
 NO_HANDOFF = Handoff(0.0, 0.0, 0.0, ())
+FULL_LINE = 0.95
 FIRST_STEPS = 1.5
 """Steps until a new sequence's token: half a step until the batch takes it, and one."""
 
@@ -43,7 +44,7 @@ class StageName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StageLoad:
-    """capacity_per_s: requests a second (of the whole load) at which the stage is full. utilisation: rate / capacity."""
+    """capacity_per_s: requests a second, of the whole load, at which the stage is full. utilisation: rate / it."""
 
     name: StageName
     capacity_per_s: float
@@ -55,16 +56,15 @@ class Prediction:
     """Seconds, requests and bytes per second.
 
     ttft: until the client's tokens flow: P's wait and prefill, the transfer where nothing hides it, and the first step
-    of the engine that decodes. first_token: P's own token, which the router sends as soon as prefill is done. tpot: mean
-    time between tokens of a request, its handoff's pause included. relay_share: of all tokens, made by RLD;
-    relayed: share of requests that an RLD serves; overflow: share of those wanted there that found it full and
-    went P-MD. kept_share: of waiting prefixes, those that MD's caches keep. goodput_per_s: requests within the
+    of the engine that decodes. ttft_tail, first_tail: the whole laws of ttft and of P's own token.
+    tpot: mean time between tokens of a request, its handoff's pause included. relay_share: of all tokens, made by
+    RLD; relayed: share of requests that an RLD serves; overflow: share of those wanted there that found it full
+    and went P-MD. kept_share: of waiting prefixes, those that MD's caches keep. goodput_per_s: requests within the
     promise; 0 if a stage does not keep up. bcr: good requests per unit of money.
     """
 
     rate_per_s: float
     ttft: Quantiles
-    first_token: Quantiles
     tpot: Quantiles
     stages: tuple[StageLoad, ...]
     relay_share: float
@@ -81,6 +81,12 @@ class Prediction:
     cost_per_h: float
     bcr: float
     ttft_tail: Tail = field(repr=False, compare=False)
+    first_tail: Tail = field(repr=False, compare=False)
+
+    @property
+    def first_token(self) -> Quantiles:
+        """P's own token, which the router sends as soon as prefill is done."""
+        return self.first_tail.quantiles()
 
     @property
     def stable(self) -> bool:
@@ -146,7 +152,7 @@ def predict(fleet: Fleet, stats: WorkloadStats, rate_per_s: float, sla: Sla | No
         local_bytes = float(payload.mean())
     else:
         line = compute_line_load(fleet.line, payload, rate)
-        transfer_s = _transfer_rows(fleet, line, payload)
+        transfer_s = _transfer_rows(fleet, line, payload, rate)
         relay = _no_relay(len(prompt), crosses=True)
         local_bytes = 0.0
         if fleet.way is Way.PDD and fleet.relay.engines > 0:
@@ -179,7 +185,6 @@ def predict(fleet: Fleet, stats: WorkloadStats, rate_per_s: float, sla: Sla | No
     return Prediction(
         rate_per_s=rate,
         ttft=ttft_tail.quantiles() if stable else Quantiles(math.inf, math.inf, math.inf, math.inf),
-        first_token=Tail(p_wait, prefill_rows).quantiles(),
         tpot=tpot,
         stages=stages,
         relay_share=float((relay.tokens * relay.rows).sum() / output.sum()),
@@ -196,6 +201,7 @@ def predict(fleet: Fleet, stats: WorkloadStats, rate_per_s: float, sla: Sla | No
         cost_per_h=cost,
         bcr=goodput * 3600.0 / cost if cost > 0 else math.inf,
         ttft_tail=ttft_tail,
+        first_tail=Tail(p_wait, prefill_rows),
     )
 
 
@@ -222,11 +228,15 @@ def _forget(uncached: Reals, cached: Reals, kept: float) -> tuple[Reals, Reals]:
     return np.where(lost, uncached + cached, uncached), np.where(lost, 0.0, cached)
 
 
-def _transfer_rows(fleet: Fleet, line: LineLoad, payload: Reals) -> Reals:
-    """Seconds over the line for each row, the wait for a connection and the stretch by others included."""
-    own_s = transfer_rows_s(fleet.line, payload, line.rate_bps)
+def _transfer_rows(fleet: Fleet, line: LineLoad, payload: Reals, rate: float) -> Reals:
+    """Seconds over the line for each row, the wait for a connection and the stretch by others included.
+
+    A line that does not keep up has no steady state; the other stages then see it at FULL_LINE, so that what binds is
+    the line and not what waits for it.
+    """
     if not line.stable:
-        return np.full(len(payload), math.inf)
+        line = compute_line_load(fleet.line, payload, rate * FULL_LINE / line.utilisation)
+    own_s = transfer_rows_s(fleet.line, payload, line.rate_bps)
     stretch = stretch_rows(line, own_s, spread_over_rows(line.states, len(payload)))
     waited = spread_over_rows(wait_states(line.pool, STATES)[::-1], len(payload))
     return own_s * stretch + np.where(payload > 0, waited, 0.0)
@@ -249,19 +259,17 @@ def _relay(
     """Who is relayed and for how long: RLD's step, its sessions and the line settle in a few rounds."""
     rules, pool = fleet.rules, fleet.relay
     step_s = decode_step_s(pool.times.decode, 1.0, float(prompt.mean()))
-    transfer_s = _transfer_rows(fleet, line, payload)
-    finite = np.where(np.isfinite(transfer_s), transfer_s, 1e9)
+    transfer_s = _transfer_rows(fleet, line, payload, rate)
     handoff = NO_HANDOFF
     for _ in range(RELAY_ROUNDS):
         odd = np.zeros(len(payload), dtype=bool)
         if rules.abnormal_enabled:
-            odd = (output <= rules.abnormal_max_output_tokens) & (finite >= rules.abnormal_min_transfer_s)
-        wanted = odd | (finite > rules.relay_threshold_s)
+            odd = (output <= rules.abnormal_max_output_tokens) & (transfer_s >= rules.abnormal_min_transfer_s)
+        wanted = odd | (transfer_s > rules.relay_threshold_s)
         if odd.any():
             line = compute_line_load(fleet.line, payload[~odd], rate * float((~odd).mean()))
-            transfer_s = _transfer_rows(fleet, line, payload)
-            finite = np.where(np.isfinite(transfer_s), transfer_s, 1e9)
-        eager = np.minimum(output, finite / step_s)
+            transfer_s = _transfer_rows(fleet, line, payload, rate)
+        eager = np.minimum(output, transfer_s / step_s)
         if (wanted & ~odd).any():
             handoff = compute_handoff(
                 rules,
@@ -287,7 +295,7 @@ def _relay(
     slots = int(load.limit * pool.engines) if share > 0 else 0
     overflow = erlang_b(min(slots, 100_000), sessions) if share > 0 else 0.0
     capacity = rate * slots / sessions if sessions > 0 else math.inf
-    rows = wanted * (1.0 - overflow)
+    rows = wanted.astype(np.float64) * (1.0 - overflow)
     crosses = np.where(odd, overflow, 1.0)
     made = np.where(wanted, tokens, 0.0)
     return _Relay(rows, hold_s, made, crosses, overflow, sessions, capacity, load, handoff), line, transfer_s

@@ -26,9 +26,9 @@ Reals = npt.NDArray[np.float64]
 class DecodeLoad:
     """One pool under a load.
 
-    batch: mean sequences of an engine. limit: most it may run (sequences, memory). step_s: mean time between a sequence's
-    tokens. capacity_per_s: requests of this pool a second at the limit. utilisation: offered / capacity; >= 1: overload
-    (batch and step are then those at the limit). context: mean tokens of a running sequence, weighted by steps.
+    batch: mean sequences of an engine. limit: most it may run (sequences, memory). step_s: mean time between tokens of
+    one sequence. capacity_per_s: requests of this pool a second at the limit. utilisation: offered / capacity; >= 1:
+    overload (batch and step are then those at the limit). context: mean tokens of a running sequence, by steps.
     """
 
     batch: float
@@ -115,4 +115,5 @@ def compute_step_rows(pool: Pool, load: DecodeLoad, hold_s: Reals, normal: Reals
     times = pool.times.decode
     growth = times.per_sequence_s + times.per_context_token_s * load.context
     floor = decode_step_s(times, 1.0, load.context)
-    return np.maximum(floor, load.step_s + growth * swing)
+    step_s: Reals = np.maximum(floor, load.step_s + growth * swing)
+    return step_s

@@ -90,9 +90,8 @@ def compute_wait(rate_per_s: float, service: Service, servers: int, arrival_scv:
     """Waiting time in G/G/c. Mean: Allen-Cunneen.
 
     The second moment: in M/G/1 a delayed customer waits a geometric number of residual services, so the squared
-    coefficient of variation given delay is rho + (1 - rho) C_R^2, exactly. With c servers one long service holds up only
-    1/c of the capacity: rho + (1 - rho) (1 + (C_R^2 - 1) / c), which is also exact for M/M/c. The mean's burst factor
-    does not change the shape.
+    coefficient of variation given delay is rho + (1 - rho) C_R^2, exactly. With c servers one long service holds up
+    only 1/c of the capacity: rho + (1 - rho) (1 + (C_R^2 - 1) / c), exact for M/M/c too. Bursts do not change the shape.
     """
     offered = rate_per_s * service.mean_s
     if offered <= 0:

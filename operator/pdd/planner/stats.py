@@ -37,7 +37,7 @@ class Summary:
 class WorkloadStats:
     """requests: counted. rate_per_s: mean arrivals a second of the load (0: all at once).
 
-    arrival_scv: C_a^2 of arrivals, 1 for Poisson; more with bursts. uncached, cached, output: the joint sample, one row a
+    arrival_scv: C_a^2 of arrivals, 1 for Poisson; more with bursts. uncached, cached, output: the joint sample, a row a
     request, equal weights; uncached >= 1. hit_rate: mean over requests; hit_rate_tokens: over tokens.
     waiting_prefix_token_s: mean over requests of tokens x seconds until its conversation comes back (0 if it does not).
     Times the arrival rate it is the size of a cache that would hit them all (Little), in tokens.
@@ -105,9 +105,9 @@ def summarize_values(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Su
 def compute_arrival_scv(arrival_s: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
     """C_a^2 as queues feel it: the index of dispersion of counts, variance / mean of the arrivals in equal windows.
 
-    It is the squared coefficient of variation of gaps for independent gaps and, unlike that one, sees bursts (correlated
-    gaps) and is not fooled by clocks of coarse resolution. A value that counting noise explains (two standard errors)
-    is 1: Poisson. 1 too for loads too short to say.
+    It is the squared coefficient of variation of gaps for independent gaps and, unlike it, sees bursts
+    (correlated gaps) and is not fooled by clocks of coarse resolution. A value that counting noise explains (two
+    standard errors) is 1: Poisson. 1 too for loads too short to say.
     """
     n = len(arrival_s)
     span = float(arrival_s[-1] - arrival_s[0]) if n else 0.0

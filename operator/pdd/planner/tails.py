@@ -19,8 +19,9 @@ from pdd.planner.queueing import Wait
 Reals = npt.NDArray[np.float64]
 POINTS = 192
 """The rows are merged into so many points, finer in the tail."""
-GRID = 48
-ROUNDS = 2
+MAX_STEPS = 40
+PRECISION = 1e-3
+"""Of a quantile or of its probability, relative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Tail:
         self._phases = fit_phases(wait.mean_s, wait.scv) if wait.overall_s > 0 and math.isfinite(wait.mean_s) else None
         ordered = np.sort(rows)
         self._x, self._weights = _merge(ordered)
+        self._below = np.cumsum(self._weights)
         self._ordered = ordered
         self.mean_s = float(rows.mean()) + wait.overall_s
 
@@ -97,21 +99,53 @@ class Tail:
         return Quantiles(self.mean_s, p50, p90, p99)
 
     def _invert(self, share: float) -> float:
-        """t with P(W + X > t) = share: a grid, refined; log-linear between its last two points."""
-        low = 0.0
-        high = float(self._x[-1]) + _reach(self._phases, share)
-        for _ in range(ROUNDS):
-            t = np.linspace(low, high, GRID)
-            above = self.survival(t) > share
-            last = int(np.flatnonzero(above)[-1]) if above.any() else 0
-            low, high = float(t[last]), float(t[min(last + 1, GRID - 1)])
+        """t with P(W + X > t) = share, by bisection that leans on the exponential tail (regula falsi on logarithms)."""
+        # P(W + X > t) >= P(X > t), and <= P(X > x) + P(W > t - x) for any x: halves of the share bound it from above.
+        wanted = math.log(share)
+        low = self._empirical(share)
+        high = self._empirical(share / 2.0) + self._reach(share / 2.0) + 1e-9
+        at_low, at_high = math.log(self._at(low)) - wanted, math.log(max(self._at(high), 1e-300)) - wanted
+        if at_low <= 0.0:
+            return low
+        for step in range(MAX_STEPS):
+            if high - low <= PRECISION * high:
+                break
+            lean = at_low / (at_low - at_high) if step % 3 < 2 and at_high < 0.0 else 0.5
+            t = low + (high - low) * lean
+            at = math.log(max(self._at(t), 1e-300)) - wanted
+            if abs(at) < PRECISION:
+                return t
+            if at > 0.0:
+                low, at_low = t, at
+            else:
+                high, at_high = t, at
         return (low + high) / 2.0
 
+    def _empirical(self, share: float) -> float:
+        """x of the merged rows with P(X > x) about `share`, never above it."""
+        return float(self._x[min(int(np.searchsorted(self._below, 1.0 - share)), len(self._x) - 1)])
 
-def _reach(phases: Phases | None, share: float) -> float:
+    def _reach(self, share: float) -> float:
+        """A time that the wait exceeds with at most `share`."""
+        if self._phases is None or self.wait.probability <= share:
+            return 0.0
+        return max(self._phases.first_s, self._phases.second_s) * math.log(self.wait.probability / share)
+
+    def _at(self, t: float) -> float:
+        """`survival` at one t."""
+        phases = self._phases
+        if phases is None:
+            return 0.0
+        reached = int(np.searchsorted(self._x, t, side="right"))
+        gaps = t - self._x[:reached]
+        late = phases.first * np.exp(gaps * (-1.0 / phases.first_s))
+        if phases.first != 1.0:
+            late += (1.0 - phases.first) * np.exp(gaps * (-1.0 / phases.second_s))
+        return self.wait.probability * float(late @ self._weights[:reached]) + float(self._weights[reached:].sum())
+
+
+def _reach(phases: Phases, share: float) -> float:
     """A time that the wait exceeds with less than `share`."""
-    if phases is None:
-        return 0.0
     return max(phases.first_s, phases.second_s) * math.log(4.0 / share)
 
 

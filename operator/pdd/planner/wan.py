@@ -1,7 +1,7 @@
 """The line as KV meets it: what one transfer can get, what many get at once, and how long they wait.
 
-A transfer is striped over `streams` TCP streams; each carries at most window / RTT or, under loss, Mathis's rate. Up to
-m = line / (rate of one) transfers go at their own rate; beyond, they share the line. Processor sharing with such a limit
+A transfer is striped over `streams` TCP streams; each carries at most window / RTT or, under loss, Mathis's rate. Up
+to m = line / (rate of one) transfers go at their own rate; beyond, they share the line. Such processor sharing
 is insensitive to the law of sizes (Poisson arrivals): the number under way is that of M/M/m, and a transfer of S bytes
 takes in the mean S / rate x E[n] / a. Where `connections` bounds the transfers under way, those beyond wait in order.
 
@@ -31,7 +31,7 @@ def compute_mathis_bps(rtt_s: float, loss: float) -> float:
     """Most that one loss-based TCP stream carries, bits/s; infinite without loss or round trip."""
     if loss <= 0 or rtt_s <= 0:
         return math.inf
-    return float(MATHIS * MSS_BYTES * 8.0 / (rtt_s * math.sqrt(loss)))
+    return MATHIS * MSS_BYTES * 8.0 / (rtt_s * math.sqrt(loss))
 
 
 def flow_rate_bps(line: LineSpec) -> float:
@@ -50,12 +50,12 @@ def compute_start_s(size_bytes: float, rate_bps: float, rtt_s: float, streams: i
     if full <= first or rtt_s <= 0:
         return rtt_s
     rounds = min(math.log2(1.0 + size_bytes / first), math.log2(full / first))
-    sent = first * (2.0**rounds - 1.0)
+    sent = first * (math.pow(2.0, rounds) - 1.0)
     return rtt_s + max(0.0, rounds * rtt_s - sent * 8.0 / rate_bps)
 
 
 def compute_transfer_s(size_bytes: float, rate_bps: float, rtt_s: float, streams: int, slow_start: bool) -> float:
-    """Seconds from the reader's request until the last byte of `size_bytes` has landed, at a steady rate. 0 for none."""
+    """Seconds from the reader's request until the last of `size_bytes` has landed, at a steady rate. 0 for none."""
     if size_bytes <= 0:
         return 0.0
     start_s = compute_start_s(size_bytes, rate_bps, rtt_s, streams) if slow_start else 0.0
@@ -124,7 +124,7 @@ def _pool_wait(rate_per_s: float, own_s: Reals, whole: int, load: float, busy: f
 
 
 def _states(whole: int, load: float, busy: float, slots: int) -> Reals:
-    """Stretch max(1, (n + 1) / m) met by an arrival, n from M/M/m: geometric with ratio `load` beyond m, cut at the pool."""
+    """Stretch max(1, (n + 1) / m) met by an arrival, n from M/M/m: geometric (`load`) beyond m, cut at the pool."""
     place = (np.arange(STATES) + 0.5) / STATES
     beyond = np.zeros(STATES)
     late = place > 1.0 - busy
