@@ -107,7 +107,8 @@ def _held_tokens(load: Load) -> Tokens:
     needed = np.zeros(len(load), np.int64)
     later = np.flatnonzero(load.previous >= 0)
     np.maximum.at(needed, load.previous[later], load.hit_tokens[later])
-    return np.clip(needed, load.input_tokens, load.input_tokens + load.output_tokens)
+    explained = needed <= load.input_tokens + load.output_tokens
+    return np.where(explained, np.maximum(needed, load.input_tokens), load.input_tokens)
 
 
 def _split_runs(holder: int, later: list[int], shared: list[int], depth: int) -> list[tuple[int, int]]:

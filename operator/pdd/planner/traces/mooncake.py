@@ -77,6 +77,10 @@ def _parse(place: Place, line: str) -> dict[str, Any]:
     for key in KEYS:
         if key not in row:
             raise place.error(key, None, describe_missing(key, list(row)))
+        if isinstance(row[key], str):
+            raise place.error(
+                key, row[key], f"must be {'whole numbers' if key == 'hash_ids' else 'a number'}, not a text"
+            )
     return row
 
 

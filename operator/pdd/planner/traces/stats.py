@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -158,7 +159,7 @@ def to_document(stats: TraceStats, name: str, trace_format: str) -> dict[str, An
     def hit(value: HitStats) -> dict[str, Any]:
         buckets = [
             {"from": low, "to": high, "share": round(share, 6)}
-            for low, high, share in zip(edges, edges[1:], value.buckets, strict=True)
+            for (low, high), share in zip(pairwise(edges), value.buckets, strict=True)
         ]
         return {
             "cache_tokens": value.cache_tokens,
