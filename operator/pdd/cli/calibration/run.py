@@ -17,6 +17,7 @@ from pdd.cli.runner.http import answers
 from pdd.cli.runner.ports import free_ports
 from pdd.cli.runner.process import ProcessSpec
 from pdd.cli.runner.supervisor import Supervisor
+from pdd.common.clock import Clock, monotonic_s
 from pdd.common.errors import InvalidInput, PDDError
 from pdd.planner.calibration import Calibration, EngineFacts, calibrate
 
@@ -85,13 +86,13 @@ def cpu_clock(pid: int) -> CPUClock:
 
 
 async def calibrate_engine(
-    url: str, options: CalibrateOptions, say: Say, *, cpu: CPUClock = lambda: 0.0
+    url: str, options: CalibrateOptions, say: Say, *, cpu: CPUClock = lambda: 0.0, clock: Clock = monotonic_s
 ) -> Calibration:
     """Measure the engine at `url` and fit its laws. It must have nothing else to do.
 
     Raises Unreachable, TimedOut, EngineError, InvalidInput.
     """
-    async with EngineClient(url) as client:
+    async with EngineClient(url, clock=clock) as client:
         info = await client.describe()
         facts = _facts(info, options)
         most = min(options.max_tokens, (info.most_tokens or options.max_tokens) - 64)
