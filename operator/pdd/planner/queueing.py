@@ -91,7 +91,7 @@ def compute_wait(rate_per_s: float, service: Service, servers: int, arrival_scv:
 
     The second moment: in M/G/1 a delayed customer waits a geometric number of residual services, so the squared
     coefficient of variation given delay is rho + (1 - rho) C_R^2, exactly. With c servers one long service holds up
-    only 1/c of the capacity: rho + (1 - rho) (1 + (C_R^2 - 1) / c), exact for M/M/c too. Bursts do not change the shape.
+    only 1/c of the capacity: rho + (1 - rho) (1 + (C_R^2 - 1) / c), exact for M/M/c too. Bursts keep the shape.
     """
     offered = rate_per_s * service.mean_s
     if offered <= 0:
