@@ -25,7 +25,8 @@ MAX_SIGMA = 5.0
 
 
 def fit_workload(load: Load) -> Workload:
-    """Without hits known: none are drawn. Sessions are taken to begin as a Poisson process (traces do not tell).
+    """Without hits known: none are drawn. Sessions are taken to begin as a Poisson process (traces do not tell), and to
+    be whole: those that the load's ends cut make `turns` too small, so it should be much longer than its sessions.
 
     Raises InvalidInput below 20 requests, or if all come at once.
     """

@@ -12,6 +12,7 @@ from pdd.planner.laws import Reals
 
 HIT_EDGES = (0.9, 0.95, 0.97, 0.98, 0.99)
 """Between the hit-rate buckets 0-90, 90-95, 95-97, 97-98, 98-99 and 99-100 %; an edge belongs to the upper one."""
+MAX_FACTOR = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,22 @@ class HitBucket:
         width = self.high - self.low
         if width == 0:
             return np.full(len(shares), self.low)
-        power = width / (self.middle - self.low) - 1
-        return self.low + width * (shares if power == 1 else shares**power)
+        return self.low + width * (shares if self.mean is None else shares**self._power)
+
+    def split(self, rate: float) -> tuple[float, float]:
+        """The share of the bucket's requests below `rate`, and the mean rate of the others (high if there are none)."""
+        width = self.high - self.low
+        if rate <= self.low:
+            return 0.0, self.middle
+        if rate >= self.high:
+            return 1.0, self.high
+        below = ((rate - self.low) / width) ** (1 / self._power)
+        beyond = (1 - below ** (self._power + 1)) / ((self._power + 1) * (1 - below))
+        return below, self.low + width * beyond
+
+    @property
+    def _power(self) -> float:
+        return (self.high - self.low) / (self.middle - self.low) - 1
 
 
 PRODUCTION_BUCKETS = (
@@ -66,7 +81,7 @@ class HitMixture:
     def __post_init__(self) -> None:
         if not self.buckets or abs(sum(bucket.share for bucket in self.buckets) - 1) > 0.005:
             total = sum(bucket.share for bucket in self.buckets)
-            raise InvalidInput("hits.buckets", round(total, 4), "the shares of the buckets must add up to 1")
+            raise InvalidInput("buckets", round(total, 4), "the shares of the buckets must add up to 1")
 
     @classmethod
     def narrow(cls, low: float, high: float) -> HitMixture:
@@ -79,28 +94,34 @@ class HitMixture:
         return sum(b.share * b.middle for b in self.buckets) / sum(b.share for b in self.buckets)
 
     def with_mean(self, mean: float) -> HitMixture:
-        """The same shape at another mean: what is missed is scaled, 1 - rate by (1 - mean) / (1 - old mean).
+        """The same shape at another mean: what is missed (1 - rate) is scaled; no rate falls below 0.
 
-        Above the old mean this is exact; below it, rates that would fall under 0 stay there and the rest gives more.
+        The means of the buckets are exact; within a bucket that is cut at 0, the shape is not.
         """
         if not 0 <= mean <= 1:
             raise InvalidInput("mean", mean, "must be from 0 to 1")
+        if mean == 0:
+            return HitMixture((HitBucket(0.0, 0.0, 1.0),))
         low, high = 0.0, 1.0
-        while high < 1e6 and self._missed(high).mean > mean:
+        while high < MAX_FACTOR and self._miss(high).mean > mean:
             high *= 2
         for _ in range(60):
             middle = (low + high) / 2
-            low, high = (middle, high) if self._missed(middle).mean > mean else (low, middle)
-        return self._missed(high)
+            low, high = (middle, high) if self._miss(middle).mean > mean else (low, middle)
+        return self._miss(high)
 
-    def _missed(self, factor: float) -> HitMixture:
-        def move(rate: float) -> float:
-            return min(1.0, max(0.0, 1 - (1 - rate) * factor))
-
-        moved = []
-        for b in self.buckets:
-            low, high, mean = move(b.low), move(b.high), move(b.middle)
-            moved.append(HitBucket(low, high, b.share, mean if low < mean < high else None))
+    def _miss(self, factor: float) -> HitMixture:
+        """Rates x become max(0, 1 - factor * (1 - x))."""
+        zero_at = 1 - 1 / factor if factor > 1 else 0.0
+        moved: list[HitBucket] = []
+        for bucket in self.buckets:
+            lost, above = bucket.split(zero_at)
+            low, high, mean = (1 - factor * (1 - rate) for rate in (max(bucket.low, zero_at), bucket.high, above))
+            low, high = max(0.0, low), min(1.0, max(0.0, high))
+            if lost > 0 or high == 0:
+                moved.append(HitBucket(0.0, 0.0, bucket.share * (lost if high > 0 else 1.0)))
+            if lost < 1 and high > 0:
+                moved.append(HitBucket(low, high, bucket.share * (1 - lost), mean if low < mean < high else None))
         return HitMixture(tuple(moved))
 
     def draw(self, n: int, rng: np.random.Generator) -> Reals:

@@ -169,7 +169,7 @@ def _read_hits(reader: _Reader) -> HitMixture:
     if isinstance(value, list):
         if len(value) > MAX_BUCKETS:
             raise reader.fail(("hits",), f"{len(value)} buckets", f"write at most {MAX_BUCKETS}")
-        return reader.build((), lambda: HitMixture(tuple(_read_bucket(reader, i) for i in range(len(value)))))
+        return reader.build(("hits",), lambda: HitMixture(tuple(_read_bucket(reader, i) for i in range(len(value)))))
     if not isinstance(value, dict):
         raise reader.fail(
             ("hits",), value, "write production, {mean: 80 %}, {narrow: [85 %, 95 %]} or a list of buckets"

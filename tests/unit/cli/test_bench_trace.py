@@ -45,7 +45,11 @@ def test_a_missing_a_broken_and_a_short_trace_are_told(tmp_path: Path) -> None:
         load_mooncake(tmp_path / "none", 1, SCALE)
     broken = tmp_path / "broken"
     broken.write_text('{"timestamp": 1}\n')
-    with pytest.raises(InvalidInput, match="no Mooncake trace"):
+    with pytest.raises(InvalidInput, match="broken:1: input_length"):
         load_mooncake(broken, 1, SCALE)
+    csv = tmp_path / "azure.csv"
+    csv.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,5,5\n")
+    with pytest.raises(InvalidInput, match="no block hashes"):
+        load_mooncake(csv, 1, SCALE)
     with pytest.raises(InvalidInput, match="the trace has 1"):
         load_mooncake(trace(tmp_path, (0, 100, 8, [1])), 5, SCALE)

@@ -6,16 +6,15 @@ becomes a block of made-up token ids of the scaled length, the same wherever the
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from pdd.common.errors import InvalidInput
+from pdd.planner.load import Blocks, Load
+from pdd.planner.traces import read_trace
 
-TRACE_BLOCK_TOKENS = 512
 _FIRST_ID, _LAST_ID = 32, 126
 """Printable ASCII in the byte-level vocabulary: no special token, and any text stays valid UTF-8."""
 
@@ -42,17 +41,13 @@ class Scale:
 
 
 def load_mooncake(path: Path, count: int, scale: Scale) -> list[TraceRequest]:
-    """The first `count` requests of the trace. Raises InvalidInput if the file is missing, broken or too short."""
-    try:
-        with path.open() as lines:
-            requests = [_request(line, scale) for line in islice(lines, count)]
-    except OSError as error:
-        raise InvalidInput("--trace", str(path), f"cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise InvalidInput("--trace", str(path), f"is no Mooncake trace: {error!r}") from error
-    if len(requests) < count:
-        raise InvalidInput("--requests", count, f"the trace has {len(requests)}")
-    return requests
+    """The first `count` requests of the trace. Raises InvalidInput: missing, broken, too short, no hashes."""
+    load = read_trace(path, count)
+    if load.blocks is None:
+        raise InvalidInput("--trace", str(path), "has no block hashes to build prompts from: give a Mooncake trace")
+    if len(load) < count:
+        raise InvalidInput("--requests", count, f"the trace has {len(load)}")
+    return [_request(load, load.blocks, i, scale) for i in range(count)]
 
 
 def block_ids(hash_id: int, block_tokens: int) -> list[int]:
@@ -81,13 +76,13 @@ def _prefixes(prompt: tuple[int, ...], block_tokens: int) -> Iterator[tuple[int,
         yield chain, block_tokens
 
 
-def _request(line: str, scale: Scale) -> TraceRequest:
-    raw = json.loads(line)
-    wanted = max(1, raw["input_length"] * scale.block_tokens // TRACE_BLOCK_TOKENS)
-    prompt = [token for hash_id in raw["hash_ids"] for token in block_ids(hash_id, scale.block_tokens)]
-    output = round(raw["output_length"] * scale.block_tokens / TRACE_BLOCK_TOKENS)
+def _request(load: Load, blocks: Blocks, index: int, scale: Scale) -> TraceRequest:
+    hash_ids = blocks.ids[blocks.offsets[index] : blocks.offsets[index + 1]].tolist()
+    prompt = [token for hash_id in hash_ids for token in block_ids(hash_id, scale.block_tokens)]
+    wanted = max(1, int(load.input_tokens[index]) * scale.block_tokens // blocks.block_tokens)
+    output = round(int(load.output_tokens[index]) * scale.block_tokens / blocks.block_tokens)
     return TraceRequest(
-        at_s=raw["timestamp"] / 1000 / scale.speed,
+        at_s=float(load.arrival_s[index]) / scale.speed,
         prompt=tuple(prompt[: min(wanted, scale.max_prompt_tokens)]),
         output_tokens=min(max(output, scale.min_output_tokens), scale.max_output_tokens),
     )
