@@ -17,6 +17,7 @@ from tests.integration.fake_engine import FakeEngine, true_token
 from pdd.api.config import RouterConfig
 from pdd.router.__main__ import build_services, main
 from pdd.router.app import App
+from pdd.router.serving import uvicorn_config
 
 PROMPT = [65, 66, 67, 68]
 BODY = {"model": "tiny", "prompt": PROMPT, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
@@ -46,10 +47,7 @@ async def router(
             **extra,
         }
     )
-    app = App(build_services(config))
-    settings = uvicorn.Config(
-        app, host="127.0.0.1", port=0, http="httptools", lifespan="on", log_config=None, access_log=False
-    )
+    settings = uvicorn_config(App(build_services(config)), "127.0.0.1", 0, loop="none")
     server = uvicorn.Server(settings)
     serving = asyncio.get_running_loop().create_task(server._serve())
     try:

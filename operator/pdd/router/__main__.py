@@ -21,10 +21,10 @@ from pdd.router.discovery import fixed_addresses
 from pdd.router.fleet import Fleet
 from pdd.router.metrics import Metrics
 from pdd.router.planning import Planner
+from pdd.router.serving import uvicorn_config
 from pdd.router.target import parse_host_port, parse_url
 
 _log = logging.getLogger("pdd.router")
-GRACE_S = 4
 
 
 def build_services(config: RouterConfig) -> Services:
@@ -80,21 +80,7 @@ def main(argv: list[str] | None = None) -> int:
         "models": ",".join(config.served_model_names),
     }
     _log.info("router starts", extra={"fields": fields})
-    server = uvicorn.Server(
-        uvicorn.Config(
-            App(services),
-            host=flags.host,
-            port=flags.port,
-            loop="uvloop",
-            http="httptools",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=GRACE_S,
-            server_header=False,
-            date_header=False,
-        )
-    )
+    server = uvicorn.Server(uvicorn_config(App(services), flags.host, flags.port))
     server.run()
     return 0 if server.started else 1
 

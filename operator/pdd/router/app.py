@@ -12,10 +12,11 @@ import orjson
 
 from pdd import __version__
 from pdd.common.errors import InvalidInput, Overloaded
+from pdd.common.show import shown
 from pdd.common.tasks import spawn
 from pdd.policy.pipeline import Pipeline
 from pdd.router.admission import Admission
-from pdd.router.asgi import Disconnected, Headers, Receive, Scope, Send, header, read_body, send_all, wait_gone
+from pdd.router.asgi import Disconnected, Headers, Message, Receive, Scope, Send, header, read_body, send_all, wait_gone
 from pdd.router.conduct import Conductor, Services
 from pdd.router.discovery import Discovery
 from pdd.router.events import Deliver, Fail, Failure, Finish, Role
@@ -33,7 +34,22 @@ _SSE_HEADERS = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
+_MODEL_PREFIX = "/v1/models/"
 Handler = Callable[[Scope, Receive, Send, str], Awaitable[None]]
+
+
+class _Started:
+    """Send, and know whether an answer has begun."""
+
+    __slots__ = ("_send", "begun")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = False
+
+    async def __call__(self, message: Message) -> None:
+        self.begun = True
+        await self._send(message)
 
 
 class App:
@@ -66,15 +82,9 @@ class App:
             return
         given = header(scope, b"x-request-id")[:128]
         request_id = "".join(c for c in given if c in _ID_CHARACTERS) or f"pdd-{secrets.token_hex(8)}"
+        send = started = _Started(send)
         try:
-            handler = self._routes.get((scope["method"], scope["path"]))
-            if handler is not None:
-                await handler(scope, receive, send, request_id)
-            elif any(path == scope["path"] for _, path in self._routes):
-                raise BadRequest(None, f"{scope['method']} is not allowed on {scope['path']}", status=405)
-            else:
-                known = ", ".join(path for _, path in self._routes if not path.startswith("/internal"))
-                raise BadRequest(None, f"{scope['path']}: no such route; have {known}", status=404)
+            await self._find(scope)(scope, receive, send, request_id)
         except BadRequest as error:
             self._services.metrics.refused.labels("BadRequest").inc()
             body = error_body(error.status, error.message, param=error.param, code=error.code)
@@ -93,6 +103,26 @@ class App:
             await send_all(send, 429, error_body(429, error.message, code=error.reason), headers)
         except Disconnected:
             pass
+        except Exception:
+            _log.exception("a request failed by a fault of the router", extra={"fields": {"request_id": request_id}})
+            if started.begun:
+                raise  # uvicorn breaks the connection off: the client must not take what it has for the whole
+            message = f"a fault of the router; its log has the details under {request_id}"
+            body = error_body(500, message, code="InternalError")
+            await send_all(send, 500, body, [(b"x-request-id", request_id.encode())])
+
+    def _find(self, scope: Scope) -> Handler:
+        """The handler of a route. HEAD is GET whose body the server drops. Raises BadRequest (404, 405)."""
+        method, path = scope["method"], scope["path"]
+        handler = self._routes.get(("GET" if method == "HEAD" else method, path))
+        if handler is not None:
+            return handler
+        if path.startswith(_MODEL_PREFIX) and method in ("GET", "HEAD"):
+            return self._model
+        if any(known == path for _, known in self._routes):
+            raise BadRequest(None, f"{method} is not allowed on {path}", status=405)
+        known_paths = ", ".join(path for _, path in self._routes if not path.startswith("/internal"))
+        raise BadRequest(None, f"{path[:200]}: no such route; have {known_paths}", status=404)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -181,19 +211,27 @@ class App:
     # ---- the rest -------------------------------------------------------------------------------------------------
 
     async def _models(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
-        config = self._services.config
-        entries = [
-            {
-                "id": name,
-                "object": "model",
-                "created": self._created_s,
-                "owned_by": "pdd",
-                "max_model_len": config.max_context_tokens,
-            }
-            for name in config.served_model_names
-        ]
+        entries = [self._model_entry(name) for name in self._services.config.served_model_names]
         body = orjson.dumps({"object": "list", "data": entries})
         await send_all(send, 200, body, [(b"x-request-id", request_id.encode())])
+
+    async def _model(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        name = scope["path"].removeprefix(_MODEL_PREFIX)
+        known = self._services.config.served_model_names
+        if name not in known:
+            message = f"model: {shown(name)}: not served here; have {', '.join(known)}"
+            raise BadRequest("model", message, status=404, code="model_not_found")
+        body = orjson.dumps(self._model_entry(name))
+        await send_all(send, 200, body, [(b"x-request-id", request_id.encode())])
+
+    def _model_entry(self, name: str) -> dict[str, object]:
+        return {
+            "id": name,
+            "object": "model",
+            "created": self._created_s,
+            "owned_by": "pdd",
+            "max_model_len": self._services.config.max_context_tokens,
+        }
 
     async def _health(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         await send_all(send, 200, b'{"status":"ok"}')

@@ -22,6 +22,7 @@ MAX_STOP_CHARS = 1024
 _LENGTH = frozenset({"max_tokens", "max_completion_tokens", "min_tokens", "ignore_eos", "stop", "stop_token_ids"})
 _SAMPLING = frozenset({"temperature", "top_p", "top_k", "seed"})
 _SHAPE = frozenset({"stream", "stream_options", "return_token_ids", "include_stop_str_in_output"})
+_STREAM_OPTIONS = frozenset({"include_usage", "continuous_usage_stats", "include_obfuscation"})
 _PLAIN = frozenset({"model", "prompt", "messages", "add_generation_prompt"}) | _LENGTH | _SAMPLING | _SHAPE
 
 
@@ -115,6 +116,10 @@ def parse_ask(body: Mapping[str, Any], *, chat: bool, config: RouterConfig, toke
     options = body.get("stream_options") or {}
     if not isinstance(options, dict):
         raise BadRequest("stream_options", f"stream_options: {shown(options)}: must be an object")
+    for name in options:
+        if name not in _STREAM_OPTIONS:
+            where = f"stream_options.{shown(name)[1:-1]}"
+            raise BadRequest(where, f"{where}: the router does not know this field; leave it out", code="unknown_field")
     treatment = strictest(treatments)
     return Ask(
         chat=chat,
@@ -169,8 +174,17 @@ def _features(body: Mapping[str, Any], config: RouterConfig) -> tuple[list[Treat
             )
         treatments.append(treatment)
         if name != "min_tokens":
-            extra[name] = value
+            extra[name] = _sendable(name, value)
     return treatments, extra
+
+
+def _sendable(name: str, value: Any) -> Any:
+    """A value that goes on to the engines as it is: JSON must be able to say it again."""
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        raise BadRequest(name, f"{name}: {shown(value)}: {str(error).lower()}; nest it less deeply") from error
+    return value
 
 
 def _prompt(body: Mapping[str, Any], tokenizer: Tokenizer) -> array[int]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pdd.api.config import EngineType, RouterConfig
+from pdd.common.errors import InvalidInput
 from pdd.engine.adapters.features import FEATURES, IGNORED
 from pdd.engine.tokenizer import ByteTokenizer
 from pdd.router.openai import Ask, BadRequest, parse_ask, parse_body
@@ -156,3 +157,31 @@ def test_the_features_page_says_what_the_code_does() -> None:
         for engine, cell in ((EngineType.REFERENCE, rows[name][1]), (EngineType.VLLM, rows[name][2])):
             assert feature.treatment(engine).value in cell, (name, engine, cell)
     assert all(f"`{name}`" in page for name in IGNORED)
+
+
+DEEP: Any = "end"
+for _ in range(900):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize("engine", ["reference", "vllm"])
+@pytest.mark.parametrize(
+    "field",
+    sorted({"model", "prompt", "temperature", "top_p", "top_k", "seed", "max_tokens", "min_tokens", "stop", "n",
+            "stop_token_ids", "ignore_eos", "stream", "stream_options", "return_token_ids", "messages", "unheard_of",
+            *FEATURES}),
+)  # fmt: skip
+def test_a_deeply_nested_value_is_a_bad_request_whatever_field_it_is_in(field: str, engine: str) -> None:
+    for value in (DEEP, {"a": DEEP}, [DEEP, DEEP]):
+        for chat in (False, True):
+            if field == "prompt" and chat:
+                continue
+            if field == "messages" and not chat:
+                continue
+            with pytest.raises((BadRequest, InvalidInput)) as caught:
+                ask({field: value}, chat=chat, using=config(engine))
+            assert len(caught.value.message) < 400 and field in caught.value.message
+    if field == "messages":
+        for message in ({"role": DEEP}, {"role": "user", "content": DEEP}, {"role": "user", "content": [DEEP]}):
+            with pytest.raises((BadRequest, InvalidInput)):
+                ask({field: [message]}, chat=True)
