@@ -94,7 +94,7 @@ def explain(answer: Answer) -> list[str]:
         lines += _wrap(f"Assumed: {assumption}.")
     lines += _wrap(
         f"Searched: {found.screened} fleets with the analytic model"
-        + (f" ({found.dropped} dearer ones left out)" if found.dropped else "")
+        + (f" (evenly spread, {found.dropped} between them left out)" if found.dropped else "")
         + f", the best {len(found.simulated)} simulated with {best.figures.requests:,} equal requests each "
         f"over {best.figures.seeds} seeds; {answer.seconds:.1f} s in all."
     )

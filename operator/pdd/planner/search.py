@@ -13,13 +13,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from statistics import median
 
-from pdd.planner.candidates import Bound, Question, build_fleet, compute_bounds, enumerate_counts, line_carries
+from pdd.planner.candidates import Bound, Question, build_fleet, compute_bounds, enumerate_counts, line_carries, thin
 from pdd.planner.fleet import Fleet, Sla
 from pdd.planner.judge import Figures, Judge, Stage, compute_misses, meets
 from pdd.planner.pareto import Candidate, RunnerUp, choose, compute_front, explain_loss
 
-MAX_SCREENED = 3000
-"""Candidates that the analytic model looks at; beyond it the cheapest bounds come first and the rest is named."""
+MAX_SCREENED = 2000
+"""Candidates that the analytic model looks at; of more, evenly spread ones in order of cost. The rest is counted."""
+SCREEN_S = 7.0
+"""As many candidates as the analytic model can look at in this time, if those are fewer."""
+TIMED = 20
+"""Predictions that say how fast this machine is."""
 BATCH = 10
 MAX_SIMULATED = 30
 ROUND_S = 12.0
@@ -66,7 +70,7 @@ def search(question: Question, judge: Judge, *, clock: Clock = time.monotonic, s
     simulated: list[Candidate] = []
     screened = dropped = 0
     for wide in (False, True):
-        found, left = screen(question, judge, carrying, wide=wide)
+        found, left = screen(question, judge, carrying, wide=wide, clock=clock)
         screened, dropped = screened + len(found), dropped + left
         say(f"{screened} candidates screened in {clock() - begun:.1f} s; simulating the best")
         simulated += _simulate_rounds(found, simulated, judge, question, clock, say)
@@ -93,8 +97,10 @@ def search(question: Question, judge: Judge, *, clock: Clock = time.monotonic, s
     )
 
 
-def screen(question: Question, judge: Judge, bounds: Iterable[Bound], *, wide: bool) -> tuple[list[Candidate], int]:
-    """(every candidate with its prediction, number left out). At most MAX_SCREENED, the cheapest first."""
+def screen(
+    question: Question, judge: Judge, bounds: Iterable[Bound], *, wide: bool, clock: Clock = time.monotonic
+) -> tuple[list[Candidate], int]:
+    """(every candidate with its prediction, number left out)."""
     fleets = [
         build_fleet(question, bound.shape, bound.size_bps, bound.threshold_s, counts)
         for bound in bounds
@@ -107,11 +113,19 @@ def screen(question: Question, judge: Judge, bounds: Iterable[Bound], *, wide: b
         fleets = [build_fleet(question, bound.shape, bound.size_bps, bound.threshold_s, most) for bound in bounds]
     fleets.sort(key=lambda fleet: fleet.cost_per_h)
     sla, rate = question.spec.sla, question.spec.load.rate_per_s
-    found = []
-    for fleet in fleets[:MAX_SCREENED]:
+
+    def look(fleet: Fleet) -> Candidate:
         figures = judge.predict(fleet, sla, rate)
-        found.append(Candidate(price_transfer(question, fleet, figures), figures))
-    return found, max(0, len(fleets) - MAX_SCREENED)
+        return Candidate(price_transfer(question, fleet, figures), figures)
+
+    places = thin(0, len(fleets) - 1, MAX_SCREENED)
+    begun = clock()
+    first = {place: look(fleets[place]) for place in thin(0, len(fleets) - 1, TIMED)}
+    each_s = (clock() - begun) / len(first)
+    if each_s > 0 and len(places) > SCREEN_S / each_s:
+        places = thin(0, len(fleets) - 1, max(TIMED, int(SCREEN_S / each_s)))
+    found = [first.get(place) or look(fleets[place]) for place in places]
+    return found, len(fleets) - len(found)
 
 
 def price_transfer(question: Question, fleet: Fleet, figures: Figures) -> Fleet:
