@@ -239,7 +239,8 @@ def _transfer_rows(fleet: Fleet, line: LineLoad, payload: Reals, rate: float) ->
     own_s = transfer_rows_s(fleet.line, payload, line.rate_bps)
     stretch = stretch_rows(line, own_s, spread_over_rows(line.states, len(payload)))
     waited = spread_over_rows(wait_states(line.pool, STATES)[::-1], len(payload))
-    return own_s * stretch + np.where(payload > 0, waited, 0.0)
+    stretched_s = own_s + (stretch - 1.0) * payload * BITS / line.rate_bps
+    return stretched_s + np.where(payload > 0, waited, 0.0)
 
 
 def _no_relay(rows: int, crosses: bool) -> _Relay:

@@ -1,4 +1,4 @@
-"""How wide a line: the smallest port that keeps a transfer's P99, its price for a token, and when to recompute instead."""
+"""How wide a line: the smallest port that keeps the P99 of transfers, its price a token, when to recompute instead."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ def predict_transfers(line: LineSpec, payload: Reals, rate_per_s: float) -> tupl
     if not load.stable:
         return load.utilisation, Quantiles(math.inf, math.inf, math.inf, math.inf)
     own_s = transfer_rows_s(line, payload, load.rate_bps)
-    rows = own_s * stretch_rows(load, own_s, spread_over_rows(load.states, len(payload)))
+    stretch = stretch_rows(load, own_s, spread_over_rows(load.states, len(payload)))
+    rows = own_s + (stretch - 1.0) * payload * 8.0 / load.rate_bps
     rows = rows + spread_over_rows(wait_states(load.pool, STATES)[::-1], len(payload))
     p50, p90, p99 = (float(q) for q in np.quantile(rows, (0.5, 0.9, 0.99)))
     return load.utilisation, Quantiles(float(rows.mean()), p50, p90, p99)
