@@ -152,7 +152,7 @@ def predict(fleet: Fleet, stats: WorkloadStats, rate_per_s: float, sla: Sla | No
         local_bytes = float(payload.mean())
     else:
         line = compute_line_load(fleet.line, payload, rate)
-        transfer_s = _transfer_rows(fleet, line, payload, rate)
+        transfer_s = _transfer_rows(fleet, _steady(fleet, line, payload, rate), payload)
         relay = _no_relay(len(prompt), crosses=True)
         local_bytes = 0.0
         if fleet.way is Way.PDD and fleet.relay.engines > 0:
@@ -228,14 +228,16 @@ def _forget(uncached: Reals, cached: Reals, kept: float) -> tuple[Reals, Reals]:
     return np.where(lost, uncached + cached, uncached), np.where(lost, 0.0, cached)
 
 
-def _transfer_rows(fleet: Fleet, line: LineLoad, payload: Reals, rate: float) -> Reals:
-    """Seconds over the line for each row, the wait for a connection and the stretch by others included.
+def _steady(fleet: Fleet, line: LineLoad, crossing: Reals, rate: float) -> LineLoad:
+    """`line`, or, if it does not keep up and has no steady state, the same line at FULL_LINE: the other stages see that
+    one, so that what binds is the line and not what waits for it."""
+    if line.stable:
+        return line
+    return compute_line_load(fleet.line, crossing, rate * FULL_LINE / line.utilisation)
 
-    A line that does not keep up has no steady state; the other stages then see it at FULL_LINE, so that what binds is
-    the line and not what waits for it.
-    """
-    if not line.stable:
-        line = compute_line_load(fleet.line, payload, rate * FULL_LINE / line.utilisation)
+
+def _transfer_rows(fleet: Fleet, line: LineLoad, payload: Reals) -> Reals:
+    """Seconds over the line for each row, the wait for a connection and the stretch by others included."""
     own_s = transfer_rows_s(fleet.line, payload, line.rate_bps)
     stretch = stretch_rows(line, own_s, spread_over_rows(line.states, len(payload)))
     waited = spread_over_rows(wait_states(line.pool, STATES)[::-1], len(payload))
@@ -260,7 +262,7 @@ def _relay(
     """Who is relayed and for how long: RLD's step, its sessions and the line settle in a few rounds."""
     rules, pool = fleet.rules, fleet.relay
     step_s = decode_step_s(pool.times.decode, 1.0, float(prompt.mean()))
-    transfer_s = _transfer_rows(fleet, line, payload, rate)
+    transfer_s = _transfer_rows(fleet, _steady(fleet, line, payload, rate), payload)
     handoff = NO_HANDOFF
     for _ in range(RELAY_ROUNDS):
         odd = np.zeros(len(payload), dtype=bool)
@@ -268,8 +270,9 @@ def _relay(
             odd = (output <= rules.abnormal_max_output_tokens) & (transfer_s >= rules.abnormal_min_transfer_s)
         wanted = odd | (transfer_s > rules.relay_threshold_s)
         if odd.any():
-            line = compute_line_load(fleet.line, payload[~odd], rate * float((~odd).mean()))
-            transfer_s = _transfer_rows(fleet, line, payload, rate)
+            crossing, crossing_rate = payload[~odd], rate * float((~odd).mean())
+            line = compute_line_load(fleet.line, crossing, crossing_rate)
+            transfer_s = _transfer_rows(fleet, _steady(fleet, line, crossing, crossing_rate), payload)
         eager = np.minimum(output, transfer_s / step_s)
         if (wanted & ~odd).any():
             handoff = compute_handoff(

@@ -73,7 +73,7 @@ def compute_decode_load(
     limit = compute_batch_limit(pool, context, state_tokens, cap)
     times = pool.times.decode
     if pool.engines <= 0 or limit < 1.0:
-        return DecodeLoad(0.0, limit, math.inf, 0.0, math.inf, context)
+        return DecodeLoad(0.0, limit, decode_step_s(times, 1.0, context), 0.0, math.inf, context)
     rate = rate_per_s / pool.engines
     full_s = decode_step_s(times, limit, limit * context)
     capacity = 1.0 / (mean * full_s / limit + extend_s)

@@ -1,4 +1,4 @@
-"""The interview's and the paper's arithmetic (models.md 8.1): what follows from their own numbers, and what does not."""
+"""The interview's and the paper's arithmetic (models.md 8.1): what follows from their numbers, and what does not."""
 
 from __future__ import annotations
 

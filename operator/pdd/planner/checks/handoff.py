@@ -7,7 +7,7 @@ import numpy as np
 from pdd.api.config import HandoffMode
 from pdd.planner.analytic import predict
 from pdd.planner.checks.arithmetic import PAPER
-from pdd.planner.checks.check import Check, compare, equal, within
+from pdd.planner.checks.check import Check, Input, compare, equal, within
 from pdd.planner.checks.fleets import EXTEND, KAPPA, PER_FLOW_BPS, build_fleet
 from pdd.planner.checks.loads import MEAN_90, OUTPUT_TOKENS, PROMPT_TOKENS, draw_stats
 from pdd.planner.checks.overload import THRESHOLD_S, compute_relay_load, find_collapse
@@ -62,7 +62,7 @@ def _check_share() -> list[Check]:
             swept[TPOT_S].relay_share,
             0.062,
             0.10,
-            "TPOT is not published: 20 ms (50 tokens a second) is assumed; the sweep says what a measured one would give",
+            "TPOT is not published: 20 ms (50 tokens a second) is assumed; the sweep says what another gives",
         ),
         compare(
             "ratio of MD's tokens to RLD's",
@@ -110,7 +110,7 @@ def _check_rounds() -> list[Check]:
 def _check_collapse() -> list[Check]:
     kept, ended = compute_relay_load(0.0), compute_relay_load(1.0)
     least = find_collapse(1.5)
-    inputs = {"turns": len(kept), "turn_hit": "production mixture", "flow_bps": PER_FLOW_BPS}
+    inputs: dict[str, Input] = {"turns": len(kept), "turn_hit": "production mixture", "flow_bps": PER_FLOW_BPS}
     return [
         within(
             "P-RLD-MD: RLD's load at the end over that of the first turn",
@@ -124,7 +124,7 @@ def _check_collapse() -> list[Check]:
             "P-RLD as a pipeline: the same, MD's cache falls behind",
             f"{SECTION} 9",
             {**inputs, "ended_at_rld": 1.0},
-            float(np.mean(ended[-5:]) / kept[0]),
+            float(np.mean(ended[-5:]) / ended[0]),
             1.5,
             100.0,
         ),
@@ -135,6 +135,6 @@ def _check_collapse() -> list[Check]:
             least,
             0.02,
             0.98,
-            "a threshold exists; where it lies depends on how far apart RLD's capacity and load are, which is not given",
+            "a threshold exists; where it lies depends on RLD's spare capacity, which is not given",
         ),
     ]
