@@ -171,8 +171,8 @@ class SessionLaw:
     token_s: float = 0.03
 
     def __post_init__(self) -> None:
-        if not 1 <= self.turns <= 1e5:
-            raise InvalidInput("turns", self.turns, "must be from 1 to 100,000")
+        if not 1 <= self.turns <= 1e4:
+            raise InvalidInput("turns", self.turns, "must be from 1 to 10,000")
         if self.context_tokens < 1:
             raise InvalidInput("context_tokens", self.context_tokens, "must be at least 1")
         for name in ("first_token_s", "token_s"):

@@ -11,9 +11,11 @@ from pdd.planner.laws import ArrivalLaw, LengthLaw, Reals, SessionLaw
 from pdd.planner.load import Load, Tokens
 
 PILOT_SESSIONS = 4096
-PILOT_REQUESTS = 2_000_000
-MAX_BEFORE = 4_000_000
+PILOT_REQUESTS = 500_000
+MAX_BEFORE = 500_000
 """Requests drawn before the load's begin at most; sessions longer than they span still ramp up."""
+CAP = 2
+"""No session has more than so many times the turns of the longest in the pilot: what its context cuts is not drawn."""
 ATTEMPTS = 20
 
 
@@ -62,12 +64,14 @@ def draw_sessions(
     sample = max(64, min(PILOT_SESSIONS, int(PILOT_REQUESTS / law.turns)))
     pilot, kept = _draw_turns(law, first, sample, np.random.default_rng(pilot_seed))
     session_rate = rate_per_s / (law.turns * kept)
-    before_s = min(float(pilot.at_s.max()), MAX_BEFORE / rate_per_s)
+    most = CAP * (int(pilot.turn.max()) + 1)
+    drawn_turns = law.turns * -np.expm1(most * np.log1p(-min(1 / law.turns, 1 - 1e-12)))
+    before_s = min(float(pilot.at_s.max()), MAX_BEFORE / (session_rate * drawn_turns))
     count = 16 + int((before_s + 1.05 * n / rate_per_s) * session_rate)
     for attempt in seeds:
         times, rest = (np.random.default_rng(s) for s in attempt.spawn(2))
         starts = arrivals.draw(count, session_rate, times) - before_s
-        turns, _ = _draw_turns(law, first, count, rest)
+        turns, _ = _draw_turns(law, first, count, rest, most)
         at_s = starts[turns.session] + turns.at_s
         covered = int(np.count_nonzero((at_s >= 0) & (at_s <= starts[-1])))
         if covered >= n:
@@ -76,9 +80,11 @@ def draw_sessions(
     raise AssertionError(f"{count} sessions do not hold {n} requests")
 
 
-def _draw_turns(law: SessionLaw, first: FirstTurns, sessions: int, rng: np.random.Generator) -> tuple[_Turns, float]:
-    """All their turns, and the share of turns that the cut at context_tokens left."""
-    counts = rng.geometric(1 / law.turns, sessions)
+def _draw_turns(
+    law: SessionLaw, first: FirstTurns, sessions: int, rng: np.random.Generator, most: int = 1 << 40
+) -> tuple[_Turns, float]:
+    """All their turns (at most so many of each), and the share of turns that the cut at context_tokens left."""
+    counts = np.minimum(rng.geometric(1 / law.turns, sessions), most)
     begin = np.cumsum(counts) - counts
     session = np.repeat(np.arange(sessions), counts)
     turn = np.arange(len(session)) - begin[session]
