@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -314,3 +317,25 @@ def test_no_temperature_harms_the_engine(engine: EngineProcess, temperature: flo
         body = engine.complete(PROMPT, max_tokens=3, temperature=temperature, seed=1, ignore_eos=True)
         assert len(body["choices"][0]["token_ids"]) == 3
     assert engine.http.get("/health").status_code == 200
+
+
+def test_no_hang_up_leaves_a_lease_behind(tmp_path: Path) -> None:
+    """Whenever the asker of a handle leaves: before, while and just after it is granted (a step takes 20 ms here). One
+    may leave while the answer is in the kernel's hands: then there is nobody who could know."""
+    engine = EngineProcess("prefill", tmp_path, "--step-ms", "20", "--kv-lease-s", "600")
+    ask = {"do_remote_decode": True, "do_remote_prefill": False}
+    try:
+        for k in range(40):
+            body = completion_body([32 + k, *range(40, 90)], max_tokens=1, ignore_eos=True, kv_transfer_params=ask)
+            raw = json.dumps(body).encode()
+            with socket.create_connection(("127.0.0.1", engine.port)) as client:
+                client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(raw) + raw)
+                readable, _, _ = select.select([client], [], [], k * 0.001)
+            if readable:
+                break  # from here on the handle has reached its asker
+        assert k > 10
+        wait_for(lambda: engine.state()["leases"] <= 2 + len(readable), 3, lambda: json.dumps(engine.state()))
+    finally:
+        engine.process.kill()
+        engine.process.wait(5)
+        engine.http.close()

@@ -353,3 +353,13 @@ def test_a_request_that_breaks_the_sampler_ends_alone(make_bench: MakeBench, mon
     assert bench.tokens("a") == alone.tokens("a")
     assert bench.last("b").finish_reason == "error" and "NaN" in str(bench.last("b").error)
     assert all_free(bench) and bench.leases.counts().held == 0
+
+
+def test_an_abort_that_comes_just_after_the_end_takes_the_lease_back(make_bench: MakeBench) -> None:
+    """The asker left while the answer was on its way: nobody has the handle."""
+    bench = make_bench()
+    bench.add(Request("a", PROMPT, 1, ignore_eos=True, export=True))
+    bench.run()
+    assert bench.last("a").lease is not None and bench.leases.counts().held == 1
+    bench.core.abort("a")
+    assert bench.leases.counts().held == 0 and all_free(bench)

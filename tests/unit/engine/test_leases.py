@@ -81,3 +81,18 @@ def test_breaking_off_a_finished_read_changes_nothing() -> None:
     leases.break_read("gone", "me", 1)
     assert leases.take_ended(1) == [LEASE]
     assert leases.counts().read == 1
+
+
+def test_a_handle_that_reached_nobody_is_withdrawn() -> None:
+    leases = table()
+    assert leases.withdraw("h") and not leases.withdraw("h") and not leases.withdraw("unknown")
+    with pytest.raises(LeaseRefused):
+        leases.begin_read("h", "me", 1)
+    assert leases.take_ended(1) == [LEASE]
+
+
+def test_a_handle_that_has_a_reader_is_not_withdrawn() -> None:
+    leases = table()
+    leases.begin_read("h", "me", 1)
+    assert not leases.withdraw("h")
+    assert leases.take_ended(2) == []

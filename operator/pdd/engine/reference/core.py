@@ -131,11 +131,14 @@ class EngineCore:
         self._waiting.append(sequence)
 
     def abort(self, request_id: str) -> None:
-        """Forget the request; its blocks go at once, or as soon as the reading into them has stopped."""
+        """Forget the request; its blocks go at once, or as soon as the reading into them has stopped. A request that has
+        just ended, and whose asker left before the answer, leaves no lease behind either."""
         for sequence in self._everyone():
             if sequence.request.request_id == request_id:
                 self._end(sequence, "abort")
                 return
+        if self.leases.withdraw(request_id):
+            self.reclaim()
 
     def abort_all(self, reason: str) -> None:
         """End every request with an error, as when the process goes away."""

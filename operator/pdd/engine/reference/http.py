@@ -122,7 +122,7 @@ class App:
             if completion.stream:
                 finished = await self._stream(head, news, send)
             else:
-                finished = await self._answer(head, news, send)
+                finished = await self._answer(head, news, send, hang_up)
         finally:
             hang_up.cancel()
             self.sessions -= 1
@@ -156,8 +156,11 @@ class App:
             remote=completion.remote,
         )
 
-    async def _answer(self, head: Head, news: asyncio.Queue[Output | None], send: Send) -> bool:
-        """One JSON body at the end. Returns whether the engine is done with the request."""
+    async def _answer(
+        self, head: Head, news: asyncio.Queue[Output | None], send: Send, hang_up: asyncio.Task[None]
+    ) -> bool:
+        """One JSON body at the end. Returns whether the engine is done with the request: not if it has granted a lease
+        and the asker has left without the handle."""
         tokens: list[int] = []
         while True:
             output = await news.get()
@@ -169,6 +172,8 @@ class App:
             tokens.extend(output.tokens)
             if output.finish_reason is not None:
                 lease = output.lease
+                if lease is not None and hang_up.done():
+                    return False
                 transfer = transfer_params(self._parts.identity, lease) if lease is not None else None
                 text = self._tokenizer.decode(tokens)
                 reason = output.finish_reason

@@ -83,6 +83,15 @@ class LeaseTable:
             entry.ended = True
             self._read += 1
 
+    def withdraw(self, lease_id: str) -> bool:
+        """The handle never reached anybody: the blocks may go. False if there is no such lease, or it has a reader."""
+        with self._lock:
+            entry = self._entries.get(lease_id)
+            if entry is None or entry.ended or entry.reader:
+                return False
+            entry.ended = True
+            return True
+
     def take_ended(self, now_s: float) -> list[Lease]:
         """Remove and return the leases that were read or have expired.
 
