@@ -16,11 +16,11 @@ from pdd.engine.adapters import adapter_for
 from pdd.engine.tokenizers import load_tokenizer
 from pdd.router.app import App
 from pdd.router.client import Client
-from pdd.router.conduct import Services
 from pdd.router.discovery import fixed_addresses
 from pdd.router.fleet import Fleet
 from pdd.router.metrics import Metrics
 from pdd.router.planning import Planner
+from pdd.router.services import Services
 from pdd.router.serving import uvicorn_config
 from pdd.router.target import parse_host_port, parse_url
 

@@ -17,12 +17,13 @@ from pdd.common.tasks import spawn
 from pdd.policy.pipeline import Pipeline
 from pdd.router.admission import Admission
 from pdd.router.asgi import Disconnected, Headers, Message, Receive, Scope, Send, header, read_body, send_all, wait_gone
-from pdd.router.conduct import Conductor, Services
+from pdd.router.conduct import Conductor
 from pdd.router.discovery import Discovery
 from pdd.router.events import Deliver, Fail, Failure, Finish, Role
 from pdd.router.internal import Internal
 from pdd.router.openai import Ask, BadRequest, parse_ask, parse_body
 from pdd.router.render import DONE, StreamRenderer, completion_body, error_body, error_event, trace_body
+from pdd.router.services import Services
 
 _log = logging.getLogger("pdd.router.access")
 _OVERRIDES = {

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from pdd.api.config import RouterConfig
-from pdd.common.clock import Clock
 from pdd.common.errors import PDDError, TimedOut, Unreachable
 from pdd.common.tasks import spawn
-from pdd.engine.adapters import Adapter, EngineCall, EventSplitter
-from pdd.engine.tokenizers import Tokenizer
+from pdd.engine.adapters import EngineCall, EventSplitter
 from pdd.policy.kv import compute_missing
 from pdd.policy.pipeline import Pipeline
-from pdd.router.client import Client, Reply
+from pdd.router.client import Reply
 from pdd.router.events import (
     KV,
     Announce,
@@ -49,12 +45,11 @@ from pdd.router.events import (
     WakeAfter,
     Woken,
 )
-from pdd.router.fleet import Engine, Fleet
+from pdd.router.fleet import Engine
 from pdd.router.machine import Machine
-from pdd.router.metrics import Metrics
 from pdd.router.openai import Ask
-from pdd.router.planning import Planner
 from pdd.router.prefix import NOTHING_EXPECTED, BlockChain, Expectation
+from pdd.router.services import HANDLES, Run, Services
 from pdd.router.state import Task
 from pdd.router.text import TextAssembler
 
@@ -66,52 +61,6 @@ _PREFILL_ONLY = {"temperature": 0.0, "ignore_eos": True}
 _READERS = {Kind.RESUME: Role.RELAY, Kind.HANDLE: Role.MAIN}
 """Who comes for the KV of a P call that is made for one reader."""
 Outgoing = Deliver | Finish | Fail
-
-
-@dataclass(slots=True)
-class RelayCounters:
-    """For the autoscaler (D9): arrivals and holding time of RLD sessions, since the start."""
-
-    arrivals_total: int = 0
-    holding_s_sum: float = 0.0
-    holding_s_count: int = 0
-    refused_total: int = 0
-
-
-@dataclass(slots=True)
-class Services:
-    """What all requests share."""
-
-    config: RouterConfig
-    clock: Clock
-    client: Client
-    adapter: Adapter
-    tokenizer: Tokenizer
-    fleet: Fleet
-    planner: Planner
-    metrics: Metrics
-    relay: RelayCounters = field(default_factory=RelayCounters)
-    runs: dict[Engine, set[Run]] = field(default_factory=dict)
-
-
-@dataclass(slots=True, eq=False)
-class Run:
-    """One call in flight. queued_bytes: KV that it brings over the line."""
-
-    command: StartCall
-    engine: Engine
-    conductor: Conductor
-    started_s: float
-    queued_bytes: int = 0
-    task: asyncio.Task[None] | None = None
-    reply: Reply | None = None
-    cancelled: bool = False
-    sent: bool = False
-
-    def note_sent(self) -> bool:
-        """The request is written. Returns whether its answer is no longer wanted."""
-        self.sent = True
-        return self.cancelled
 
 
 class Conductor:
@@ -337,7 +286,7 @@ class Conductor:
             stream=kind is Kind.DECODE,
             sampling=sampling,
             min_tokens=0 if dropped else min(command.max_tokens, self._ask.min_tokens - command.output_tokens),
-            wants_handle=kind in (Kind.FIRST, Kind.RESUME, Kind.HANDLE),
+            wants_handle=kind in HANDLES,
             handle=command.kv.handle if command.kv is not None else None,
         )
 
@@ -457,9 +406,13 @@ class Conductor:
         if run is None:
             return
         run.cancelled = True
-        # An unread handle is sent all the same and then hung up on, and P's second answer (a prefix hit) is awaited and
-        # its handle given back: else P would hold that KV until the lease ends.
-        owed = not run.sent if run.command.kv is not None else run.sent and run.command.kind is Kind.HANDLE
+        # An unread handle is sent all the same and then hung up on, and an answer of P that brings one is awaited if it
+        # is near (the second call is a prefix hit; of the others it must have begun) and its handle given back: else P
+        # would hold that KV until the lease ends.
+        if run.command.kv is not None:
+            owed = not run.sent
+        else:
+            owed = run.sent and (run.command.kind is Kind.HANDLE or (run.wants_handle and run.reply is not None))
         if not owed:
             if run.reply is not None:
                 run.reply.abort()

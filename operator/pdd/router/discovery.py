@@ -13,9 +13,9 @@ import orjson
 from pdd.api.config import Endpoints
 from pdd.common.errors import PDDError, Unreachable
 from pdd.common.tasks import cancel, spawn
-from pdd.router.conduct import Run, Services
 from pdd.router.events import Failure, Role
 from pdd.router.fleet import Address, Engine, LineReport
+from pdd.router.services import Run, Services
 from pdd.router.target import Target, parse_host_port, parse_url
 
 _log = logging.getLogger("pdd.router.discovery")

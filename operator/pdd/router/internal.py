@@ -10,10 +10,10 @@ import orjson
 
 from pdd.common.show import shown
 from pdd.router.asgi import Receive, Scope, Send, header, read_body, send_all
-from pdd.router.conduct import Services
 from pdd.router.discovery import Discovery
 from pdd.router.events import Role
 from pdd.router.openai import BadRequest, parse_body
+from pdd.router.services import Services
 
 _LOOPBACK = ("127.0.0.1", "::1")
 _MAX_TTL_S = 3600
