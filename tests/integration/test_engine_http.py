@@ -329,7 +329,8 @@ def test_no_hang_up_leaves_a_lease_behind(tmp_path: Path) -> None:
             body = completion_body([32 + k, *range(40, 90)], max_tokens=1, ignore_eos=True, kv_transfer_params=ask)
             raw = json.dumps(body).encode()
             with socket.create_connection(("127.0.0.1", engine.port)) as client:
-                client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(raw) + raw)
+                head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(raw)
+                client.sendall(head + raw)
                 readable, _, _ = select.select([client], [], [], k * 0.001)
             if readable:
                 break  # from here on the handle has reached its asker

@@ -131,8 +131,9 @@ class EngineCore:
         self._waiting.append(sequence)
 
     def abort(self, request_id: str) -> None:
-        """Forget the request; its blocks go at once, or as soon as the reading into them has stopped. A request that has
-        just ended, and whose asker left before the answer, leaves no lease behind either."""
+        """Forget the request; its blocks go at once, or as soon as the reading into them has stopped.
+
+        One that has just ended, and whose asker left before the answer, leaves no lease behind either."""
         for sequence in self._everyone():
             if sequence.request.request_id == request_id:
                 self._end(sequence, "abort")
