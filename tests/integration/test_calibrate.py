@@ -113,7 +113,7 @@ async def test_the_laws_of_an_engine_are_found_through_its_http() -> None:
     found = await calibrate(KnownEngine(), chunk_tokens=128)
     assert found.request_s == pytest.approx(0, abs=1e-6)
     for new, cached in ((100, 0), (400, 0), (768, 0), (128, 640)):
-        assert found.prefill_alone_s(new, cached) == pytest.approx(prefill_s(PREFILL, new, cached), rel=0.001)
+        assert found.laws.prefill_alone_s(new, cached) == pytest.approx(prefill_s(PREFILL, new, cached), rel=0.001)
     for batch in (1, 4):
         expected_s = decode_step_s(DECODE, batch, 0)
         assert decode_step_s(found.times.decode, batch, 0) == pytest.approx(expected_s, rel=0.05)

@@ -97,6 +97,10 @@ def fidelity(
     max_prompt_tokens: Annotated[int, typer.Option(min=1, help="Longer prompts are cut.")] = 2000,
     max_output_tokens: Annotated[int, typer.Option(min=1, help="Longer answers are cut.")] = 64,
     speed: Annotated[float, typer.Option(min=0.01, help="Arrivals so many times faster.")] = 0.5,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(help="A file of `pdd calibrate --out` for all engines (default: calibrate each role's)."),
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, max=100, help="Times each calibration point is measured.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Of the simulation.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Also write the JSON document here.")] = None,
@@ -131,7 +135,7 @@ def fidelity(
         speed=speed,
     )
     ways = tuple(way or ("same-site", "naive", "pdd"))
-    bench = FidelityBench(file, trace, requests, scale, ways, repeats, seed, mbps, rtt_ms)
+    bench = FidelityBench(file, trace, requests, scale, ways, repeats, seed, mbps, rtt_ms, calibration)
     console = Console()
 
     async def run() -> int:

@@ -70,6 +70,19 @@ class EngineFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineLaws:
+    """What predictions need of an engine. request_s: see the module. kv_bytes_per_token 0: not known."""
+
+    times: EngineTimes
+    request_s: float
+    kv_bytes_per_token: float
+
+    def prefill_alone_s(self, uncached: int, cached: int = 0) -> float:
+        """Seconds of a request for one token on an idle engine, as its client sees it."""
+        return self.request_s + prefill_s(self.times.prefill, uncached, cached)
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """times: ready for the planner and the simulator. request_s: see the module. warnings: in words, for people."""
 
@@ -82,9 +95,9 @@ class Calibration:
     extend: Fit
     warnings: tuple[str, ...]
 
-    def prefill_alone_s(self, uncached: int, cached: int = 0) -> float:
-        """Seconds of a request for one token on an idle engine, as its client sees it."""
-        return self.request_s + prefill_s(self.times.prefill, uncached, cached)
+    @property
+    def laws(self) -> EngineLaws:
+        return EngineLaws(self.times, self.request_s, self.facts.kv_bytes_per_token)
 
 
 def calibrate(facts: EngineFacts, samples: Samples) -> Calibration:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pdd.common.errors import InvalidInput
-from pdd.planner.calibration import Calibration
+from pdd.planner.calibration import Calibration, EngineLaws
 from pdd.planner.fitting import Fit
 from pdd.planner.kvlaw import KVLaw
 from pdd.planner.timing import DecodeTime, EngineTimes, ExtendTime, PrefillTime
@@ -68,9 +68,14 @@ def read_kv_law(path: Path) -> KVLaw | None:
     return KVLaw(per_token) if per_token > 0 else None
 
 
-def read_request_s(path: Path) -> float:
-    """What a request takes besides the engine's work, in seconds."""
-    return _number(_load(path), "request_s", str(path), default=0.0)
+def read_laws(path: Path) -> EngineLaws:
+    """All that predictions need of the engine. Raises InvalidInput that names file and field."""
+    document, where = _load(path), str(path)
+    return EngineLaws(
+        times=times_from_object(document, where),
+        request_s=_number(document, "request_s", where, default=0.0),
+        kv_bytes_per_token=_number(document, "kv_bytes_per_token", where, default=0.0),
+    )
 
 
 def times_from_object(document: Mapping[str, Any], where: str) -> EngineTimes:

@@ -17,6 +17,7 @@ from typing import Any
 
 from pdd.api.deployment import Role
 from pdd.api.engines import engine_command, engine_params
+from pdd.cli.bench.host import HostUse, compare_samples, sample_host
 from pdd.cli.bench.replay import WAYS, Outcome, send_all, send_one
 from pdd.cli.bench.simulated import DataPath, build_fleet, simulate_way
 from pdd.cli.bench.trace import Scale, TraceRequest, load_mooncake, mean_hit_rate
@@ -25,9 +26,10 @@ from pdd.cli.runner.plan import HOST
 from pdd.cli.runner.ports import free_ports
 from pdd.cli.runner.spec import LocalSpec, load_local_spec
 from pdd.cli.runner.stack import Stack, running_stack
-from pdd.common.errors import EngineError
+from pdd.common.errors import EngineError, InvalidInput
 from pdd.engine.reference.flags import parse_settings
-from pdd.planner.calibration import Calibration
+from pdd.planner.calibration import Calibration, EngineLaws
+from pdd.planner.calibration_file import read_laws
 from pdd.planner.fidelity import Request, Row, Served, compare, make_load, summarise
 from pdd.planner.fleet import Way
 
@@ -37,11 +39,14 @@ _PROBE_TOKENS = (256, 2048)
 _PROBE_ROUNDS = 5
 _PROBE_OUTPUT = 8
 BITS = 8
+MOST_OTHER_CORES = 0.2
+"""Of CPU that processes other than ours may use before the figures are called disturbed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FidelityBench:
-    """What to replay, and how thoroughly the engines are calibrated first. seed: of the simulation."""
+    """What to replay, and how thoroughly the engines are calibrated first. seed: of the simulation. calibration: a file
+    of `pdd calibrate --out` that holds for all engines; None: each role's engine is calibrated."""
 
     file: Path
     trace: Path
@@ -52,6 +57,7 @@ class FidelityBench:
     seed: int
     mbps: int | None
     rtt_ms: int | None
+    calibration: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +66,11 @@ class Measurement:
 
     spec: LocalSpec
     requests: tuple[TraceRequest, ...]
+    laws: Mapping[Role, EngineLaws]
     calibrations: Mapping[Role, Calibration]
     path: DataPath
     served: Mapping[str, Sequence[Outcome]]
+    host: Mapping[str, HostUse]
 
 
 async def bench_fidelity(bench: FidelityBench, say: Say) -> dict[str, Any]:
@@ -77,16 +85,27 @@ async def measure(bench: FidelityBench, say: Say) -> Measurement:
     spec = load_local_spec(bench.file).with_line(bench.mbps, bench.rtt_ms)
     requests = load_mooncake(bench.trace, bench.requests, bench.scale)
     longest = max(len(r.prompt) + r.output_tokens for r in requests)
-    calibrations = await _calibrate_roles(spec, longest, bench, say)
+    calibrations: dict[Role, Calibration] = {}
+    if bench.calibration is not None:
+        laws = dict.fromkeys(Role, _read_known(bench.calibration))
+    else:
+        calibrations = await _calibrate_roles(spec, longest, bench, say)
+        laws = {role: calibration.laws for role, calibration in calibrations.items()}
     say("probing an idle stack for what the router and the transfers add")
     async with running_stack(spec) as stack:
-        path = await stack.supervisor.guard(_probe(spec, stack, calibrations, say))
+        path = await stack.supervisor.guard(_probe(spec, stack, laws[Role.PREFILL], say))
     served: dict[str, list[Outcome]] = {}
+    host: dict[str, HostUse] = {}
     for way in bench.ways:
         say(f"{way}: {len(requests)} requests, arrivals over {requests[-1].at_s:.0f} s")
         async with running_stack(spec) as stack:
+            pids = [child.pid for child in stack.supervisor.children]
+            before = sample_host(pids)
             served[way] = await stack.supervisor.guard(send_all(spec, stack, requests, WAYS[way]))
-    return Measurement(spec, tuple(requests), calibrations, path, served)
+            host[way] = compare_samples(before, sample_host(pids))
+        if host[way].other_cores > MOST_OTHER_CORES:
+            say(f"warning: others used {host[way].other_cores:.1f} CPU cores meanwhile; the figures are disturbed")
+    return Measurement(spec, tuple(requests), laws, calibrations, path, served, host)
 
 
 def judge(measured: Measurement, bench: FidelityBench) -> dict[str, Any]:
@@ -99,8 +118,8 @@ def judge(measured: Measurement, bench: FidelityBench) -> dict[str, Any]:
     ways: dict[str, Any] = {}
     for way, outcomes in measured.served.items():
         served = measured_requests(requests, outcomes)
-        fleet = build_fleet(spec, measured.calibrations, path, Way(way))
-        predicted, pipelines = simulate_way(fleet, load, path, measured.calibrations[Role.PREFILL], bench.seed)
+        fleet = build_fleet(spec, measured.laws, path, Way(way))
+        predicted, pipelines = simulate_way(fleet, load, path, measured.laws[Role.PREFILL], bench.seed)
         found = (summarise(served), summarise(predicted))
         rows += compare(way, *found)
         ways[way] = {
@@ -108,6 +127,7 @@ def judge(measured: Measurement, bench: FidelityBench) -> dict[str, Any]:
             "errors": [outcome.error for outcome in outcomes if outcome.error][:5],
             "measured": asdict(found[0]),
             "predicted": asdict(found[1]),
+            "host": asdict(measured.host[way]),
             "pipelines_measured": count_pipelines(outcomes),
             "pipelines_predicted": pipelines,
         }
@@ -123,7 +143,8 @@ def judge(measured: Measurement, bench: FidelityBench) -> dict[str, Any]:
             "rate_per_s": round(load.rate_per_s, 3),
         },
         "engine_args": list(spec.deployment.spec.engine.args),
-        "calibration": {role.value: _calibration(c) for role, c in measured.calibrations.items()},
+        "engines": {role.value: asdict(laws) for role, laws in measured.laws.items()},
+        "fits": {role.value: _fits(c) for role, c in measured.calibrations.items()},
         "path": asdict(path),
         "ways": ways,
         "rows": [{**asdict(row), "error": row.error, "holds": row.holds} for row in rows],
@@ -195,14 +216,13 @@ def params_url(port: int) -> str:
     return f"http://{HOST}:{port}"
 
 
-async def _probe(spec: LocalSpec, stack: Stack, calibrations: Mapping[Role, Calibration], say: Say) -> DataPath:
+async def _probe(spec: LocalSpec, stack: Stack, laws: EngineLaws, say: Say) -> DataPath:
     """What the path adds to the engines' own times, from requests that are alone in the stack.
 
     The time to the first token beyond the calibrated prefill is the router's. The second token waits for the KV: two
     prompt lengths give its rate and what a transfer takes besides, inside the site (P-RLD) and over the line (P-MD).
     """
     rng = random.Random(_PROBE_SEED)
-    times = calibrations[Role.PREFILL]
     extra: list[float] = []
     second: dict[tuple[str, int], float] = {}
     for override in ("P-RLD", "P-MD"):
@@ -214,16 +234,16 @@ async def _probe(spec: LocalSpec, stack: Stack, calibrations: Mapping[Role, Cali
                 if got.run is None or got.run.second_token_ms is None:
                     raise EngineError(f"a probe of the idle stack failed: {got.error or 'no second token'}")
                 if tokens == _PROBE_TOKENS[0]:
-                    extra.append(got.run.ttft_ms / 1000 - times.prefill_alone_s(tokens))
+                    extra.append(got.run.ttft_ms / 1000 - laws.prefill_alone_s(tokens))
                 gaps.append(got.run.second_token_ms / 1000)
             second[override, tokens] = median(gaps)
     short, long = _PROBE_TOKENS
-    more_bits = (long - short) * times.facts.kv_bytes_per_token * BITS
+    more_bits = (long - short) * laws.kv_bytes_per_token * BITS
 
     def rate(override: str) -> tuple[float, float]:
         grown = max(second[override, long] - second[override, short], 1e-4)
         bps = more_bits / grown
-        own = second[override, short] - short * times.facts.kv_bytes_per_token * BITS / bps
+        own = second[override, short] - short * laws.kv_bytes_per_token * BITS / bps
         return bps, max(0.0, own)
 
     local_bps, local_s = rate("P-RLD")
@@ -236,13 +256,18 @@ async def _probe(spec: LocalSpec, stack: Stack, calibrations: Mapping[Role, Cali
     return path
 
 
-def _calibration(calibration: Calibration) -> dict[str, Any]:
+def _fits(calibration: Calibration) -> dict[str, Any]:
     return {
-        "times": asdict(calibration.times),
-        "request_s": calibration.request_s,
         "mape": {name: round(getattr(calibration, name).mape, 4) for name in ("prefill", "decode", "extend")},
         "warnings": list(calibration.warnings),
     }
+
+
+def _read_known(path: Path) -> EngineLaws:
+    laws = read_laws(path)
+    if laws.kv_bytes_per_token <= 0:
+        raise InvalidInput(f"{path}: kv_bytes_per_token", laws.kv_bytes_per_token, "give the KV bytes of one token")
+    return laws
 
 
 def fidelity_rows(document: dict[str, Any]) -> list[list[str]]:

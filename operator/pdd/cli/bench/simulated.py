@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pdd.api.deployment import AbnormalPolicy, Role
 from pdd.cli.runner.spec import LocalSpec
-from pdd.planner.calibration import Calibration
+from pdd.planner.calibration import EngineLaws
 from pdd.planner.fidelity import Served
 from pdd.planner.fleet import Fleet, LineSpec, Pool, RuleSpec, Way
 from pdd.planner.kvlaw import KVLaw
@@ -32,17 +32,16 @@ class DataPath:
     line_s: float
 
 
-def build_fleet(spec: LocalSpec, calibrations: Mapping[Role, Calibration], path: DataPath, way: Way) -> Fleet:
+def build_fleet(spec: LocalSpec, laws: Mapping[Role, EngineLaws], path: DataPath, way: Way) -> Fleet:
     """The stack as a fleet. Same-site: the decode engines beside P serve alone, as `bench replay` does it."""
     deployment = spec.deployment
     router = deployment.spec.router
 
     def pool(role: Role) -> Pool:
-        return Pool(deployment.role(role).replicas, calibrations[role].times)
+        return Pool(deployment.role(role).replicas, laws[role].times)
 
     prefill, relay, main = pool(Role.PREFILL), pool(Role.RELAY_DECODE), pool(Role.MAIN_DECODE)
     local_step_s = decode_step_s(relay.times.decode, 1, 0)
-    line_step_s = decode_step_s(main.times.decode, 1, 0)
     return Fleet(
         way=way,
         prefill=prefill,
@@ -50,13 +49,13 @@ def build_fleet(spec: LocalSpec, calibrations: Mapping[Role, Calibration], path:
         main=relay if way is Way.SAME_SITE else main,
         line=LineSpec(
             capacity_bps=path.line_bps,
-            rtt_s=max(spec.link.spec.line.rtt_ms / MS, path.line_s - line_step_s),
+            rtt_s=spec.link.spec.line.rtt_ms / MS,
             efficiency=1.0,
             streams=spec.link.spec.streams,
             local_bps=path.local_bps,
             local_rtt_s=max(0.0, path.local_s - local_step_s),
         ),
-        kv=KVLaw(calibrations[Role.PREFILL].facts.kv_bytes_per_token),
+        kv=KVLaw(laws[Role.PREFILL].kv_bytes_per_token),
         rules=RuleSpec(
             relay_threshold_s=router.relay_threshold_ms / MS,
             handoff_mode=router.handoff_mode,
@@ -71,22 +70,26 @@ def build_fleet(spec: LocalSpec, calibrations: Mapping[Role, Calibration], path:
 
 
 def simulate_way(
-    fleet: Fleet, load: Load, path: DataPath, calibration: Calibration, seed: int
+    fleet: Fleet, load: Load, path: DataPath, laws: EngineLaws, seed: int
 ) -> tuple[list[Served], dict[str, int]]:
     """Every request as a client would see it, and the requests by pipeline.
 
     What a request takes besides the engine's work (HTTP, the router) is added to each: it keeps nobody waiting.
     """
     from pdd.planner.sim import SimOptions, simulate  # compiles with numba
+    from pdd.planner.sim.result import ROUTES
 
-    extra_s = calibration.request_s + path.request_s
+    extra_s = laws.request_s + path.request_s
+    # Beside its bytes, the round trip and the first step, a transfer over the line takes requests and answers. The
+    # router's rule knows nothing of them, so neither does the simulated rule; they come on top where a client waits.
+    direct_s = max(0.0, path.line_s - fleet.line.rtt_s - decode_step_s(fleet.main.times.decode, 1, 0))
     result = simulate(fleet, load, SimOptions(seed=seed, warmup_share=0.0))
     columns = result.columns
-    served = [
-        Served(float(at_s), float(first_s) + extra_s, float(done_s) + extra_s, int(tokens))
-        for at_s, first_s, done_s, tokens in zip(
-            columns.arrival_s, columns.first_s, columns.done_s, columns.output_tokens, strict=True
-        )
-    ]
+    served = []
+    for i, route in enumerate(columns.route):
+        late_s = extra_s + (direct_s if ROUTES[int(route)] == "P-MD" else 0.0)
+        at_s, first_s, done_s = columns.arrival_s[i], columns.first_s[i], columns.done_s[i]
+        tokens = int(columns.output_tokens[i])
+        served.append(Served(float(at_s), float(first_s) + extra_s, float(done_s) + late_s, tokens))
     counts = {name: round(share * len(served)) for name, share in result.pipelines.items()}
     return served, counts

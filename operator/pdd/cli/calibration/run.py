@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pdd.api.engines import EngineCommand
+from pdd.cli.bench.host import cpu_seconds
 from pdd.cli.calibration.client import EngineClient, EngineInfo
 from pdd.cli.calibration.measure import CPUClock, Meter, Say, plan_grid
 from pdd.cli.runner.http import answers
@@ -22,7 +22,6 @@ from pdd.common.errors import InvalidInput, PDDError
 from pdd.planner.calibration import Calibration, EngineFacts, calibrate
 
 _START_TIMEOUT_S = 60.0
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +73,7 @@ async def started_process(spec: ProcessSpec, url: str) -> AsyncIterator[StartedE
 
 def cpu_clock(pid: int) -> CPUClock:
     """CPU seconds (user and system) of a process of this machine; 0 once it is gone."""
-
-    def read() -> float:
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / _TICKS
-
-    return read
+    return lambda: cpu_seconds(pid)
 
 
 async def calibrate_engine(

@@ -9,7 +9,7 @@ import pytest
 
 from pdd.common.errors import InvalidInput
 from pdd.planner.calibration import DecodeSample, EngineFacts, PrefillSample, Samples, calibrate
-from pdd.planner.calibration_file import read_engine_times, read_kv_law, read_request_s, to_object
+from pdd.planner.calibration_file import read_engine_times, read_kv_law, read_laws, to_object
 from pdd.planner.timing import DecodeTime, EngineTimes, ExtendTime, PrefillTime, decode_step_s, extend_s, prefill_s
 
 TRUTH = EngineTimes(
@@ -42,7 +42,7 @@ def samples(noise: float = 0.0, seed: int = 1) -> Samples:
 def test_the_laws_come_back_from_their_own_times() -> None:
     found = calibrate(FACTS, samples(0.02))
     for n, c in ((100, 0), (1500, 1000), (4000, 0)):
-        assert found.prefill_alone_s(n, c) == pytest.approx(REQUEST_S + prefill_s(TRUTH.prefill, n, c), rel=0.05)
+        assert found.laws.prefill_alone_s(n, c) == pytest.approx(REQUEST_S + prefill_s(TRUTH.prefill, n, c), rel=0.05)
     for b, c in ((1, 500), (8, 8000)):
         assert decode_step_s(found.times.decode, b, c) == pytest.approx(decode_step_s(TRUTH.decode, b, c), rel=0.05)
     assert extend_s(found.times.extend, 32, 1000) == pytest.approx(extend_s(TRUTH.extend, 32, 1000), rel=0.1)
@@ -78,7 +78,7 @@ def test_a_document_gives_the_times_back(tmp_path: Path) -> None:
     assert read_engine_times(path) == found.times
     law = read_kv_law(path)
     assert law is not None and law.bytes_per_token == 4096
-    assert read_request_s(path) == pytest.approx(found.request_s)
+    assert read_laws(path) == found.laws
 
 
 @pytest.mark.parametrize(
