@@ -15,11 +15,11 @@ from pdd.planner.fleet import Fleet, Pool, Sla, Way
 from pdd.planner.judge import Figures, Judge, Stage, compute_misses, meets
 from pdd.planner.pareto import Candidate
 
-BISECTIONS = 9
-SIMULATED_BISECTIONS = 5
-MOST_SPLITS = 7
+BISECTIONS = 8
+SIMULATED_BISECTIONS = 4
+MOST_SPLITS = 5
 SEEDS = 2
-REQUESTS = 8_000
+REQUESTS = 4_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pdd.planner.sim import SimResult
 
 SEEDS = 3
-REQUESTS = 6_000
-"""Of each seed: 54 requests beyond the P99 when the warm-up is left out."""
+REQUESTS = 4_000
+"""Of each seed: 36 requests beyond the P99 when the warm-up is left out."""
 ROWS = 512
 MIN_BEYOND = 20
 """Requests that must lie beyond a percentile before it is given."""

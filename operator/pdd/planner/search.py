@@ -24,9 +24,9 @@ SCREEN_S = 7.0
 """As many candidates as the analytic model can look at in this time, if those are fewer."""
 TIMED = 20
 """Predictions that say how fast this machine is."""
-BATCH = 10
-MAX_SIMULATED = 30
-ROUND_S = 12.0
+BATCH = 8
+MAX_SIMULATED = 32
+ROUND_S = 8.0
 """No new batch is simulated after so many seconds of simulation."""
 SLACK = 1.5
 """The analytic model's error on a P99 that the screen allows for: up to so many times the promise is simulated."""

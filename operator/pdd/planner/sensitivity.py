@@ -7,25 +7,17 @@ would not, the change is what to watch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pdd.planner.candidates import (
-    Bound,
-    Question,
-    build_fleet,
-    compute_bounds,
-    enumerate_counts,
-    line_carries,
-)
+from pdd.planner.candidates import Question, build_fleet, compute_bounds, enumerate_counts, line_carries, thin
 from pdd.planner.fleet import Sla
 from pdd.planner.judge import Figures, Judge, Stage, compute_misses, meets
-from pdd.planner.pareto import Candidate, choose
+from pdd.planner.pareto import Candidate
 
 HIT_POINTS = (-0.10, -0.05, 0.05)
 LINE_PRICES = (0.5, 2.0, 10.0)
 LENGTHS = ((0.5, 1.0), (2.0, 1.0), (1.0, 2.0))
-MOST_REPLANNED = 150
+MOST_REPLANNED = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +98,36 @@ def _run(question: Question, judge: Judge, chosen: Candidate, sla: Sla, fair: Sl
     figures = judge.predict(chosen.fleet, fair, rate)
     keeps = meets(figures, fair)
     moved = replace(chosen, predicted=figures, simulated=None)
-    return Scenario(what, change, figures, keeps, _why(figures, fair), moved.bcr, replan(question, judge, fair))
+    return Scenario(what, change, figures, keeps, _why(figures, fair), moved.bcr, replan(question, judge, chosen, fair))
 
 
-def replan(question: Question, judge: Judge, sla: Sla) -> Candidate | None:
-    """The plan that the analytic model would choose: cheapest first, the first that keeps the promise."""
+def replan(question: Question, judge: Judge, chosen: Candidate, sla: Sla) -> Candidate | None:
+    """The plan that the analytic model would choose: the cheapest that keeps the promise, at the chosen threshold.
+
+    Fleets in order of cost are looked at in even steps; between the first that keeps the promise and the one before it
+    every one is (up to as many again).
+    """
     rate = question.spec.load.rate_per_s
-    bounds = [bound for bound in compute_bounds(question, judge, sla, rate) if line_carries(bound)]
+    fixed = replace(question, spec=replace(question.spec, thresholds_s=(chosen.fleet.rules.relay_threshold_s,)))
+    bounds = [bound for bound in compute_bounds(fixed, judge, sla, rate) if line_carries(bound)]
     fleets = [
         build_fleet(question, bound.shape, bound.size_bps, bound.threshold_s, counts)
         for bound in bounds
-        for counts in _counts(bound)
+        for counts in enumerate_counts(bound)
     ]
     fleets.sort(key=lambda fleet: fleet.cost_per_h)
-    for fleet in fleets[:MOST_REPLANNED]:
-        figures = judge.predict(fleet, sla, rate)
-        if meets(figures, sla):
-            return choose([Candidate(fleet, figures)], sla)
+
+    def look(place: int) -> Candidate | None:
+        figures = judge.predict(fleets[place], sla, rate)
+        return Candidate(fleets[place], figures) if meets(figures, sla) else None
+
+    before = -1
+    for place in thin(0, len(fleets) - 1, MOST_REPLANNED):
+        found = look(place)
+        if found is not None:
+            return next((c for c in map(look, thin(before + 1, place - 1, MOST_REPLANNED)) if c), found)
+        before = place
     return None
-
-
-def _counts(bound: Bound) -> Sequence[tuple[int, int, int]]:
-    return list(enumerate_counts(bound))
 
 
 def _why(figures: Figures, sla: Sla) -> str:
