@@ -65,7 +65,7 @@ class Attention:
     @property
     def state_bytes(self) -> float:
         """Kept for a request, whatever its length."""
-        return float(self.layers * self.heads * self.key_dim * self.value_dim * FP32_BYTES)
+        return float(self.layers * self._state_numbers * FP32_BYTES)
 
     def read_bytes_per_token(self, low: bool) -> float:
         """Read in a decode step for each token of context: with an indexer only its keys, the rest is top_k entries."""
@@ -88,12 +88,18 @@ class Attention:
     def flops_per_token(self) -> float:
         """Operations for each new token beside the weights: chosen entries, window, state."""
         entries = (self.top_k if self.indexer else 0) + self.window
-        return self.layers * (entries * self._flops_per_entry + 4.0 * self.heads * self.key_dim * self.value_dim)
+        return self.layers * (entries * self._flops_per_entry + 4.0 * self._state_numbers)
+
+    @property
+    def _state_numbers(self) -> int:
+        return self.heads * self.key_dim * self.value_dim if self.kind == "linear" else 0
 
     @property
     def _flops_per_entry(self) -> float:
-        if self.kind == "latent":
+        if self.kind == "latent" and self.indexer:  # each token has its own entries: they stay compressed
             return 2.0 * self.heads * (2 * self.latent + self.rope)
+        if self.kind == "latent":  # prefill expands an entry once for all tokens
+            return 2.0 * self.heads * (self.key_dim + self.rope + self.value_dim)
         return 4.0 * self.heads * self.head_dim
 
 
