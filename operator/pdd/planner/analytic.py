@@ -28,6 +28,7 @@ RELAY_ROUNDS = 3
 NORMAL_STATES: Reals = np.array([NormalDist().inv_cdf((i + 0.5) / STATES) for i in range(STATES)])
 NO_HANDOFF = Handoff(0.0, 0.0, 0.0, ())
 FULL_LINE = 0.95
+FUSE_STEPS = 6
 FIRST_STEPS = 1.5
 """Steps until a new sequence's token: half a step until the batch takes it, and one."""
 
@@ -131,12 +132,8 @@ def predict(fleet: Fleet, stats: WorkloadStats, rate_per_s: float, sla: Sla | No
     state_tokens = fleet.kv.state_bytes / fleet.kv.bytes_per_token if fleet.kv.bytes_per_token > 0 else 0.0
     waiting_tokens = rate * stats.waiting_prefix_token_s
 
-    prefill_rows = prefill_rows_s(
-        fleet.prefill.times.prefill,
-        *_forget(uncached, cached, compute_kept_share(fleet.prefill, 0.0, 0.0, waiting_tokens)),
-    )
-    service = summarize_service(prefill_rows)
-    p_wait = compute_wait(rate, service, fleet.prefill.engines, stats.arrival_scv)
+    seen = _forget(uncached, cached, compute_kept_share(fleet.prefill, 0.0, 0.0, waiting_tokens))
+    prefill_rows, p_wait, full_s = _prefill(fleet, rate, stats.arrival_scv, *seen)
 
     main = compute_decode_load(fleet.main, rate, prompt, output, state_tokens=state_tokens)
     kept = compute_kept_share(fleet.main, main.batch, main.context, waiting_tokens)
@@ -176,7 +173,7 @@ def predict(fleet: Fleet, stats: WorkloadStats, rate_per_s: float, sla: Sla | No
     hidden = prefill_rows + local_s + FIRST_STEPS * relay.load.step_s
     ttft_tail = _tail(p_wait, direct, hidden, relay.rows)
     tpot_rows = _tpot_rows(output, relay, main_rows)
-    stages = _stages(fleet, rate, service.mean_s, line, local_bytes, relay, main, payload)
+    stages = _stages(fleet, rate, full_s, line, local_bytes, relay, main, payload)
     stable = all(stage.utilisation < 1.0 for stage in stages if stage.name is not StageName.RELAY)
     goodput = rate * _good_share(ttft_tail, tpot_rows, sla) if stable else 0.0
     tpot = _rows_quantiles(tpot_rows)
@@ -205,10 +202,30 @@ def predict(fleet: Fleet, stats: WorkloadStats, rate_per_s: float, sla: Sla | No
     )
 
 
-def prefill_rows_s(times: PrefillTime, uncached: Reals, cached: Reals) -> Reals:
-    """`timing.compute_prefill_s` for arrays."""
+def _prefill(
+    fleet: Fleet, rate: float, arrival_scv: float, uncached: Reals, cached: Reals
+) -> tuple[Reals, Wait, float]:
+    """(time of each row, wait, mean time of a full engine). A request that finds the engine busy shares the forward of
+    its tail chunk with the next, so the service is a mixture whose share is P(wait): a fixed point, by bisection."""
+    times = fleet.prefill.times.prefill
+    alone = prefill_rows_s(times, uncached, cached)
+    fused = prefill_rows_s(times, uncached, cached, fused=True)
+    low, high = 0.0, 1.0
+    rows, wait = fused, compute_wait(rate, summarize_service(fused), fleet.prefill.engines, arrival_scv)
+    for _ in range(FUSE_STEPS if wait.overall_s < math.inf else 0):
+        share = (low + high) / 2.0
+        rows = alone + share * (fused - alone)
+        wait = compute_wait(rate, summarize_service(rows), fleet.prefill.engines, arrival_scv)
+        low, high = (share, high) if wait.probability > share else (low, share)
+    if not math.isfinite(wait.overall_s):  # the last step fell on the side that does not keep up
+        rows, wait = fused, compute_wait(rate, summarize_service(fused), fleet.prefill.engines, arrival_scv)
+    return rows, wait, float(fused.mean())
+
+
+def prefill_rows_s(times: PrefillTime, uncached: Reals, cached: Reals, fused: bool = False) -> Reals:
+    """`timing.compute_prefill_s` for arrays. fused: the tail chunk pays only its share of a forward."""
     new = np.maximum(uncached, 1.0)
-    chunks = np.ceil(new / times.chunk_tokens)
+    chunks = new / times.chunk_tokens if fused else np.ceil(new / times.chunk_tokens)
     linear = times.per_token_s * (new + times.half_tokens * chunks) + times.fixed_s * chunks
     return linear + times.attention_s * new * (cached + new / 2.0)
 
@@ -245,6 +262,14 @@ def _transfer_rows(fleet: Fleet, line: LineLoad, payload: Reals) -> Reals:
     return stretched_s + np.where(payload > 0, waited, 0.0)
 
 
+def _predicted_rows(fleet: Fleet, line: LineLoad, payload: Reals) -> Reals:
+    """What the router predicts (`policy.line.predict_wait_s`): bytes under way over the line's rate, own bytes at the
+    rate that one transfer gets, one RTT. It is what the choice of the pipeline looks at, not what happens."""
+    queue_s = line.outstanding_bytes * BITS / (fleet.line.capacity_bps * fleet.line.efficiency)
+    dealt = spread_over_rows(wait_states(Wait(1.0, queue_s, line.outstanding_scv), STATES), len(payload))
+    return np.where(payload > 0, dealt + payload * BITS / line.rate_bps + fleet.line.rtt_s, 0.0)
+
+
 def _no_relay(rows: int, crosses: bool) -> _Relay:
     zero = np.zeros(rows)
     return _Relay(zero, zero, zero, np.full(rows, float(crosses)), 0.0, 0.0, math.inf, IDLE, NO_HANDOFF)
@@ -262,17 +287,21 @@ def _relay(
     """Who is relayed and for how long: RLD's step, its sessions and the line settle in a few rounds."""
     rules, pool = fleet.rules, fleet.relay
     step_s = decode_step_s(pool.times.decode, 1.0, float(prompt.mean()))
-    transfer_s = _transfer_rows(fleet, _steady(fleet, line, payload, rate), payload)
+    steady = _steady(fleet, line, payload, rate)
+    transfer_s = _transfer_rows(fleet, steady, payload)
+    predicted_s = _predicted_rows(fleet, steady, payload)
     handoff = NO_HANDOFF
     for _ in range(RELAY_ROUNDS):
         odd = np.zeros(len(payload), dtype=bool)
         if rules.abnormal_enabled:
-            odd = (output <= rules.abnormal_max_output_tokens) & (transfer_s >= rules.abnormal_min_transfer_s)
-        wanted = odd | (transfer_s > rules.relay_threshold_s)
+            odd = (output <= rules.abnormal_max_output_tokens) & (predicted_s >= rules.abnormal_min_transfer_s)
+        wanted = odd | (predicted_s > rules.relay_threshold_s)
         if odd.any():
             crossing, crossing_rate = payload[~odd], rate * float((~odd).mean())
             line = compute_line_load(fleet.line, crossing, crossing_rate)
-            transfer_s = _transfer_rows(fleet, _steady(fleet, line, crossing, crossing_rate), payload)
+            steady = _steady(fleet, line, crossing, crossing_rate)
+            transfer_s = _transfer_rows(fleet, steady, payload)
+            predicted_s = _predicted_rows(fleet, steady, payload)
         eager = np.minimum(output, transfer_s / step_s)
         if (wanted & ~odd).any():
             handoff = compute_handoff(

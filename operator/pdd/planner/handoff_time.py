@@ -11,8 +11,8 @@ from pdd.policy.handoff import choose_mode, choose_step
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """seconds: from landing until MD goes on. stall_s: the user's pause within it. extend_s: MD's time for all extends.
-    rounds: extends. batches: tokens of each."""
+    """seconds: from landing until MD goes on. stall_s: the user's pause within it. extend_s: what all extends add to MD's
+    steps (an extend joins a step of the batch, whose fixed part is paid anyway). batches: tokens of each extend."""
 
     seconds: float
     stall_s: float
@@ -37,7 +37,7 @@ def compute_handoff(
         one = extend_s(extend, batch, context)
         batches.append(batch)
         total += rtt_s + one
-        work += one
+        work += one - extend.fixed_s
         if step.last:
             return Handoff(total, rtt_s + one, work, tuple(batches))
         batch = max(1, round((rtt_s + one) / relay_step_s)) if relay_step_s > 0 else 1

@@ -69,6 +69,7 @@ class LineLoad:
     rate_bps: one transfer alone. servers: transfers that go at that rate at once (line or pool allows). utilisation:
     offered / possible bits. slowdown: mean stretch of a transfer once it is under way. states: STATES equally likely
     stretches that a transfer may meet. pool: wait for a connection. relax_s: how fast the line forgets its state.
+    outstanding_bytes: mean of what is under way and has not landed; outstanding_scv: its variance / mean squared.
     """
 
     rate_bps: float
@@ -78,6 +79,8 @@ class LineLoad:
     states: Reals
     pool: Wait
     relax_s: float
+    outstanding_bytes: float = 0.0
+    outstanding_scv: float = 1.0
 
     @property
     def stable(self) -> bool:
@@ -107,9 +110,15 @@ def compute_line_load(line: LineSpec, sizes_bytes: Reals, rate_per_s: float) -> 
     extra = busy * utilisation / (1.0 - utilisation) * (1.0 - utilisation ** min(slots, 10_000))
     slowdown = 1.0 + extra / offered_whole
     relax_s = mean_s / whole / (1.0 - utilisation) ** 2
-    return LineLoad(
-        rate_bps, servers, utilisation, slowdown, _states(whole, utilisation, busy, slots), waiting, relax_s
-    )
+    # Each of the transfers under way has a residual size to go (inspection paradox); their number is about Poisson.
+    size = float(sizes_bytes.mean())
+    residual = float((sizes_bytes * sizes_bytes).mean()) / (2.0 * size)
+    square = float((sizes_bytes**3).mean()) / (3.0 * size)
+    active = offered * slowdown
+    outstanding = active * residual + rate_per_s * waiting.overall_s * size
+    states = _states(whole, utilisation, busy, slots)
+    scv = square / (residual * residual * active)
+    return LineLoad(rate_bps, servers, utilisation, slowdown, states, waiting, relax_s, outstanding, scv)
 
 
 def _pool_wait(rate_per_s: float, own_s: Reals, whole: int, load: float, busy: float, slots: int) -> Wait:
