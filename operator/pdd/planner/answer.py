@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pdd.planner.candidates import Question
@@ -59,6 +60,20 @@ def make_answer(
     return Answer(found, None, stage, why, comparison, tuple(scenarios), clock() - begun)
 
 
+def plan_file(path: Path, *, seed: int = 1, chips: Path | None = None) -> Answer:
+    """The answer to a plan file (docs/examples). chips: a YAML file with chips of one's own.
+
+    Takes seconds, and a minute when the simulator is compiled for the first time. Raises InvalidInput.
+    """
+    from pdd.planner.catalogue import load_chips
+    from pdd.planner.model_judge import build_judge
+    from pdd.planner.resolve import resolve
+    from pdd.planner.spec_file import read_plan_text
+
+    judge, spec = build_judge(read_plan_text(str(path), path.read_text(), folder=path.parent), seed)
+    return make_answer(resolve(spec, load_chips(chips), judge.longest_tokens), judge)
+
+
 def compute_nearest_sla(figures: Figures, sla: Sla) -> Sla:
     """The promise loosened just so far that the figures keep it; what was kept stays. Limits in whole milliseconds."""
 
@@ -72,8 +87,11 @@ def compute_nearest_sla(figures: Figures, sla: Sla) -> Sla:
     return Sla(p90, p99, loosened(sla.tpot_p99_s, figures.tpot_p99_s))
 
 
-def to_json(answer: Answer) -> dict[str, Any]:
-    """The one document of `pdd plan --json`. Units stand in the names; money in `currency`."""
+def to_json(answer: Answer, *, seconds: float | None = None) -> dict[str, Any]:
+    """The one document of `pdd plan --json`. Units stand in the names; money in `currency`.
+
+    seconds: of the whole command, where more than the answer was made.
+    """
     found = answer.search
     spec = found.question.spec
     document: dict[str, Any] = {
@@ -93,7 +111,7 @@ def to_json(answer: Answer) -> dict[str, Any]:
         "screened": found.screened,
         "simulated": len(found.simulated),
         "notScreened": found.dropped,
-        "seconds": round(answer.seconds, 3),
+        "seconds": round(answer.seconds if seconds is None else seconds, 3),
     }
     if answer.nearest_sla is not None:
         document["nearest"] = _candidate(found.nearest, found.sla)
@@ -176,6 +194,7 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
         "plan": _rival(comparison.plan),
         "sameSite": _rival(comparison.same_site),
         "naive": _rival(comparison.naive),
+        "otherSites": [_rival(rival) for rival in comparison.other_sites],
     }
 
 

@@ -149,11 +149,16 @@ def _describe_best(answer: Answer) -> list[str]:
     lines += _wrap(f"What binds: {answer.binding_why}.")
     if answer.comparison:
         lines += _wrap("Beside it: " + "; ".join(describe(answer.comparison, answer.search.sla)) + ".")
-        plan, site = answer.comparison.plan, answer.comparison.same_site
-        lines += _wrap(
-            f"At the highest rate within the promise: this plan {plan.goodput_per_s:.4g} requests/s for "
-            f"{plan.cost_per_h:.4g}/h; the same-site fleet {site.goodput_per_s:.4g} for {site.cost_per_h:.4g}/h."
-        )
+        lines.append("At the highest rate within the promise:")
+        ways = answer.comparison
+        for rival in (ways.plan, ways.same_site, *ways.other_sites, ways.naive):
+            fleet = rival.fleet
+            engines = f"{fleet.prefill.engines} P + " + (f"{fleet.relay.engines} RLD + " if fleet.relay.engines else "")
+            lines += _wrap(
+                f"{rival.name} ({engines}{fleet.main.engines} MD): {rival.goodput_per_s:.4g} requests/s for "
+                f"{rival.cost_per_h:.4g}/h, BCR {rival.bcr:.4g}",
+                "  - ",
+            )
     return lines
 
 

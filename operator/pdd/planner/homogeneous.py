@@ -54,12 +54,13 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """plan: the chosen fleet at its own highest rate. same_site: the best of one chip for at most the plan's cost.
-    naive: the plan's chips and line, without relay decode."""
+    """plan: the chosen fleet at its own highest rate. same_site: the best of one chip for at most the plan's cost;
+    other_sites: of the other chips. naive: the plan's chips and line, without relay decode."""
 
     plan: Rival
     same_site: Rival
     naive: Rival
+    other_sites: tuple[Rival, ...] = ()
 
     @property
     def bcr_gain(self) -> float:
@@ -72,16 +73,17 @@ def compare(question: Question, judge: Judge, chosen: Candidate, sla: Sla) -> Co
     rate = question.spec.load.rate_per_s
     budget = chosen.cost_per_h
     own = judge_rival(judge, Way.PDD, "PDD", chosen.fleet, sla, rate)
-    options = [best_same_site(question, judge, chip, budget, sla, rate) for chip in question.engines]
-    possible = [fleet for fleet in options if fleet is not None]
-    if possible:
-        ranked = max(possible, key=lambda f: predict_best_rate(judge, f, sla, rate) / f.cost_per_h)
-    else:  # one engine of each role is the least that can be had, dearer than the plan or not
-        pool = min(question.engines.values(), key=lambda pool: pool.price_per_h)
-        ranked = build_same_site(question, pool, 1, 1)
-    site = judge_rival(judge, Way.SAME_SITE, f"same site, all {ranked.main.chip}", ranked, sla, rate)
+    fleets = []
+    for chip, pool in question.engines.items():
+        best = best_same_site(question, judge, chip, budget, sla, rate)
+        # Where the money buys not even one engine of each role, that is still the least that can be had.
+        fleets.append(best or build_same_site(question, pool, 1, 1))
+    sites = [
+        judge_rival(judge, Way.SAME_SITE, f"same site, all {fleet.main.chip}", fleet, sla, rate) for fleet in fleets
+    ]
+    sites.sort(key=lambda rival: -rival.bcr)
     crossed = judge_rival(judge, Way.NAIVE, "cross-site, no relay", build_naive(chosen.fleet), sla, rate)
-    return Comparison(own, site, crossed)
+    return Comparison(own, sites[0], crossed, tuple(sites[1:]))
 
 
 def build_same_site(question: Question, pool: Pool, prefill: int, main: int) -> Fleet:

@@ -71,7 +71,8 @@ def read_plan_objects(file: str, text: str, given: Given, price_of: Callable[[st
     sites = _read_chips(deployment, at, given)
     assumptions: list[str] = []
     load = _read_load(deployment, given, assumptions)
-    prices = _read_prices(link, link_at, (*sites[0].chips, *sites[1].chips), at, given, price_of, assumptions)
+    roles_of = {deployment.role(role).accelerator.type: (role.value,) for role in reversed(Role)}
+    prices = _read_prices(link, link_at, roles_of, at, given, price_of, assumptions)
     ordered = float(link.spec.rate_cap_mbps) * 1e6
     sizes = sorted({ordered, *(port for port in PORTS_BPS if ordered / 4 <= port <= ordered * 4)})
     if len(sizes) > 1:
@@ -174,7 +175,7 @@ def _read_load(deployment: PDDDeployment, given: Given, assumptions: list[str]) 
 def _read_prices(
     link: PDDLink,
     link_at: _Places,
-    chips: tuple[str, ...],
+    chips: Mapping[str, tuple[str, ...]],
     at: _Places,
     given: Given,
     price_of: Callable[[str], float | None],
@@ -189,14 +190,18 @@ def _read_prices(
     if line_per_h is None and price is not None:
         line_per_h = price.cents_per_hour / 100
     table: dict[str, float] = {}
-    for name in dict.fromkeys(chips):
+    for name in chips:
         known = given.chip_prices.get(name)
         if known is None:
-            known = price_of(name)
+            where = at.at("spec", "roles", *chips[name], "accelerator", "type")
+            try:
+                known = price_of(name)
+            except InvalidInput as error:
+                raise InvalidInput(where, name, error.remedy) from None
             if known is None or (currency != "USD" and price is not None):
                 why = "has no price in the catalogue" if known is None else f"its price is known in USD, not {currency}"
                 remedy = f"{why}: give --price '{name}=2.95/h'"
-                raise InvalidInput(at.at("spec", "roles"), name, remedy)
+                raise InvalidInput(where, name, remedy)
             assumptions.append(f"price of {name} from the catalogue: {known:g} {currency}/h; --price changes it")
         table[name] = known
     return Prices(
