@@ -1,0 +1,150 @@
+"""What a run gives: percentiles with intervals, shares, bytes, utilisation, goodput, and the requests themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pdd.planner.fleet import Sla, Way
+from pdd.planner.sim.percentiles import Estimate, estimate, refusal
+
+SHARES = (0.5, 0.9, 0.99)
+ROUTES = {0: "P-MD", 1: "P-RLD-MD", 2: "P-RLD", 3: "P-MD", 4: "P", 5: "same-site"}
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The requests of a run in order of arrival, those of the warm-up left out; [n] each.
+
+    arrival_s, first_s, second_s, done_s: times; NaN where there is no second token. landed_s: NaN if nothing crossed or
+    it came too late. route: code of ROUTES. relayed: tokens that relay decode made. stall_s: pause at the switch, NaN
+    without one. payload_bytes: what main decode lacked. p_hit, m_hit: tokens found in the caches.
+    """
+
+    arrival_s: Floats
+    first_s: Floats
+    second_s: Floats
+    done_s: Floats
+    landed_s: Floats
+    stall_s: Floats
+    input_tokens: npt.NDArray[np.int64]
+    output_tokens: npt.NDArray[np.int64]
+    p_hit: npt.NDArray[np.int64]
+    m_hit: npt.NDArray[np.int64]
+    relayed: npt.NDArray[np.int64]
+    route: npt.NDArray[np.int8]
+    payload_bytes: Floats
+
+    @property
+    def ttft_s(self) -> Floats:
+        """Arrival to the first token, which prefill makes and which is sent at once."""
+        return self.first_s - self.arrival_s
+
+    @property
+    def second_token_s(self) -> Floats:
+        """Arrival to the second token: the first that a decode engine makes. Of requests that have one."""
+        has = self.output_tokens > 1
+        return self.second_s[has] - self.arrival_s[has]
+
+    @property
+    def tpot_s(self) -> Floats:
+        """Seconds a token after the first, over the whole answer. Of requests with two tokens or more."""
+        has = self.output_tokens > 1
+        return (self.done_s[has] - self.first_s[has]) / (self.output_tokens[has] - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class SimResult:
+    """One run. `ttft`, `second_token`, `tpot`: by share (0.5, 0.9, 0.99); None where too few requests say it (`notes`
+    says why). second_token: time to the second token, where the line shows. pipelines: share of requests. utilisation:
+    mean busy share of each stage's engines, of the line its share of usable bits. goodput_per_s: requests a second that
+    keep the SLA in TTFT and TPOT."""
+
+    way: Way
+    requests: int
+    span_s: float
+    ttft: Mapping[float, Estimate | None]
+    second_token: Mapping[float, Estimate | None]
+    tpot: Mapping[float, Estimate | None]
+    pipelines: Mapping[str, float]
+    relay_token_share: float
+    mean_hit: float
+    line_bytes: float
+    utilisation: Mapping[str, float]
+    throughput_per_s: float
+    goodput_per_s: float
+    mean_stall_s: float
+    relay_engines: tuple[tuple[float, int, str], ...]
+    notes: tuple[str, ...]
+    columns: Columns
+
+
+def build_result(
+    way: Way, columns: Columns, sla: Sla, utilisation: Mapping[str, float], line_bytes: float,
+    relay_engines: tuple[tuple[float, int, str], ...] = (), extra_notes: tuple[str, ...] = (),
+) -> SimResult:  # fmt: skip
+    """All figures from the columns."""
+    n = len(columns.arrival_s)
+    ttft, tpot = columns.ttft_s, columns.tpot_s
+    span_s = float(columns.done_s.max() - columns.arrival_s[0]) if n else 0.0
+    good = np.ones(n, bool)
+    if sla.ttft_p99_s is not None:
+        good &= ttft <= sla.ttft_p99_s
+    elif sla.ttft_p90_s is not None:
+        good &= ttft <= sla.ttft_p90_s
+    if sla.tpot_p99_s is not None:
+        many = columns.output_tokens > 1
+        good[many] &= tpot <= sla.tpot_p99_s
+    tokens = int(columns.output_tokens.sum())
+    stalls = columns.stall_s[~np.isnan(columns.stall_s)]
+    names = {name: 0.0 for name in dict.fromkeys(ROUTES.values())}
+    for code, count in zip(*np.unique(columns.route, return_counts=True), strict=True):
+        names[ROUTES[int(code)]] += float(count) / n
+    notes = tuple(refusal(n, share) for share in SHARES if estimate(ttft, share) is None)
+    prompt = np.maximum(columns.input_tokens, 1)
+    return SimResult(
+        way=way,
+        requests=n,
+        span_s=span_s,
+        ttft={share: estimate(ttft, share) for share in SHARES},
+        second_token={share: estimate(columns.second_token_s, share) for share in SHARES},
+        tpot={share: estimate(tpot, share) for share in SHARES},
+        pipelines={name: share for name, share in names.items() if share > 0},
+        relay_token_share=float(columns.relayed.sum()) / tokens if tokens else 0.0,
+        mean_hit=float(np.mean(columns.m_hit / prompt)) if n else 0.0,
+        line_bytes=line_bytes,
+        utilisation=utilisation,
+        throughput_per_s=n / span_s if span_s > 0 else 0.0,
+        goodput_per_s=float(good.sum()) / span_s if span_s > 0 else 0.0,
+        mean_stall_s=float(stalls.mean()) if len(stalls) else 0.0,
+        relay_engines=relay_engines,
+        notes=notes + extra_notes,
+        columns=columns,
+    )
+
+
+def trace_request(columns: Columns, index: int) -> dict[str, Any]:
+    """The time line of one request, seconds from its arrival; None for what did not happen."""
+    start = float(columns.arrival_s[index])
+
+    def since(value: float) -> float | None:
+        return None if np.isnan(value) else float(value) - start
+
+    return {
+        "pipeline": ROUTES[int(columns.route[index])],
+        "inputTokens": int(columns.input_tokens[index]),
+        "outputTokens": int(columns.output_tokens[index]),
+        "cachedTokens": int(columns.m_hit[index]),
+        "payloadBytes": float(columns.payload_bytes[index]),
+        "firstTokenS": since(columns.first_s[index]),
+        "secondTokenS": since(columns.second_s[index]),
+        "landedS": since(columns.landed_s[index]),
+        "stallS": None if np.isnan(columns.stall_s[index]) else float(columns.stall_s[index]),
+        "relayTokens": int(columns.relayed[index]),
+        "doneS": since(columns.done_s[index]),
+    }
