@@ -17,7 +17,9 @@ import typer
 
 from pdd import __version__
 from pdd.cli.calibrate_commands import register as register_calibrate
+from pdd.cli.catalogue_commands import register as register_catalogue
 from pdd.cli.local_commands import register as register_local
+from pdd.cli.plan_commands import register as register_plan
 from pdd.cli.trace_commands import register as register_trace
 from pdd.common.errors import Forbidden, InvalidInput, PDDError, TimedOut, Unreachable
 
@@ -136,7 +138,9 @@ def link_create(
 
 
 register_local(app)
+register_plan(app)
 register_trace(app)
+register_catalogue(app)
 register_calibrate(app)
 
 

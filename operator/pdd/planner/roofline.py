@@ -15,6 +15,9 @@ MEMORY_EFFICIENCY = 0.8
 NETWORK_EFFICIENCY = 0.8
 OPERATION_S = 3e-6
 OPERATIONS_PER_LAYER = 10
+EXCHANGES_PER_LAYER = 2
+NODE_EXCHANGE_S, NETWORK_EXCHANGE_S = 5e-6, 20e-6
+"""Latency of one collective within a node, and between nodes over RDMA; our own round figures."""
 HALF_TOKENS = 700.0
 USABLE_MEMORY = 0.9
 BATCH_SHARE = 0.5
@@ -35,7 +38,9 @@ def estimate_times(
     flops = accelerators * chip.flops(chosen) * chip.mfu
     attention_flops = accelerators * chip.bf16_flops * chip.mfu
     read_bytes_per_s = accelerators * chip.memory_bytes_per_s * MEMORY_EFFICIENCY
-    launch_s = entry.layers * OPERATIONS_PER_LAYER * OPERATION_S
+    launch_s = entry.layers * (
+        OPERATIONS_PER_LAYER * OPERATION_S + EXCHANGES_PER_LAYER * _exchange_s(chip, accelerators)
+    )
     sent_s = compute_sent_bytes(chip, entry, accelerators) / compute_link_bytes_per_s(chip, accelerators)
     pair_s = sum(group.flops_per_pair for group in entry.attention) / attention_flops
     extra_s = sum(group.flops_per_token for group in entry.attention) / attention_flops
@@ -76,3 +81,9 @@ def compute_link_bytes_per_s(chip: Chip, accelerators: int) -> float:
     """One direction: within a node, or the cluster network if the engine spans more than one."""
     one_way = chip.interconnect_bytes_per_s / 2 if accelerators <= chip.node else chip.network_bytes_per_s
     return one_way * NETWORK_EFFICIENCY
+
+
+def _exchange_s(chip: Chip, accelerators: int) -> float:
+    if accelerators <= 1:
+        return 0.0
+    return NODE_EXCHANGE_S if accelerators <= chip.node else NETWORK_EXCHANGE_S

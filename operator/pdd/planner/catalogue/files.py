@@ -88,8 +88,13 @@ def _find(what: str, name: str, names: Mapping[str, str], command: str) -> str:
     lowered = {each.lower(): key for each, key in names.items()}
     if name.lower() in lowered:
         return lowered[name.lower()]
-    near = get_close_matches(name.lower(), lowered, n=1, cutoff=0.4)
-    hint = f"did you mean {lowered[near[0]]}?" if near else f"known: {', '.join(sorted(set(names.values())))}"
+    begun = sorted(each for each in lowered if name and each.startswith(name.lower()))
+    near = [lowered[each] for each in begun or get_close_matches(name.lower(), lowered, n=1, cutoff=0.4)][:3]
+    hint = (
+        f"did you mean {' or '.join(dict.fromkeys(near))}?"
+        if near
+        else f"known: {', '.join(sorted(set(names.values())))}"
+    )
     raise InvalidInput(what, name, f"is not in the catalogue; {hint} ({command} lists all)")
 
 
