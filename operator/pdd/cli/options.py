@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
-SAMPLE = Path(__file__).parents[3] / "crds" / "samples" / "demo.yaml"
+_IN_REPOSITORY = Path(__file__).parents[3] / "crds" / "samples" / "demo.yaml"
+_IN_PACKAGE = Path(__file__).parent / "samples" / "demo.yaml"
+SAMPLE = _IN_REPOSITORY if _IN_REPOSITORY.is_file() else _IN_PACKAGE
+"""What `pdd demo` and `pdd up` run when no file is given. A wheel has a copy of its own; a test keeps both equal."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else.")]
 Mbps = Annotated[int | None, typer.Option(min=1, help="Line rate in Mbit/s (default: the file's PDDLink).")]
