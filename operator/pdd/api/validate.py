@@ -96,10 +96,10 @@ def _validate_document(document: Document) -> tuple[list[Problem], Checked, Reso
     entry = Checked(
         document.file,
         document.line,
-        str(kind or ""),
+        kind if isinstance(kind, str) else "",
         str(metadata.get("namespace") or "default"),
         str(metadata.get("name") or ""),
-        kind in KINDS,
+        isinstance(kind, str) and kind in KINDS,
     )
     report = _Reporter(document, entry)
     if not isinstance(body, dict):
@@ -222,7 +222,11 @@ class _Reporter:
 
     def unknown_kind(self, body: Mapping[str, Any]) -> None:
         """A kind of others is left alone, unless it claims our group or is nearly one of ours."""
-        kind, version = str(body.get("kind") or ""), str(body.get("apiVersion") or "")
+        given = body.get("kind")
+        if given is not None and not isinstance(given, str):
+            self.add(("kind",), given, "is not a string", f"write one of {', '.join(KINDS)}")
+            return
+        kind, version = given or "", str(body.get("apiVersion") or "")
         near = get_close_matches(kind, KINDS, n=1, cutoff=0.7)
         if not kind:
             self.add(("kind",), None, "is missing", f"write one of {', '.join(KINDS)}")

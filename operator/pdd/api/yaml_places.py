@@ -84,6 +84,8 @@ def read_yaml(file: str, text: str) -> tuple[list[Document], Broken | None]:
         problem = getattr(error, "problem", None) or str(error)
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         return documents, Broken(line, column, f"is not YAML: {problem}")
+    except RecursionError:
+        return documents, Broken(1, 1, "is too large or too deep for a resource")
     finally:
         loader.dispose()
     return documents, None

@@ -190,3 +190,24 @@ def test_paths_are_shown_as_people_write_them() -> None:
 def test_a_character_that_yaml_forbids_is_a_problem_with_its_line() -> None:
     report = validate_texts([("a.yaml", "kind: PDDLink\nname: \x00\n")])
     assert [(problem.line, "U+0000" in problem.problem) for problem in report.problems] == [(2, True)]
+
+
+DEEP = "[" * 3000 + "]" * 3000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"a: {DEEP}", f"kind: {DEEP}", "a: " * 3000 + "b", "kind: [a]", "kind: {a: b}", "kind: 5", "kind: 2020-01-01",
+        "apiVersion: [1]", "apiVersion: 5\nkind: [a]\nmetadata: 7\nspec: x", "? [a]\n: b", "a: !!binary zz",
+        "a: 2020-13-45", "a: !!python/object/apply:os.system [ls]",
+        "apiVersion: pdd.dev/v1alpha1\nkind: PDDLink\nmetadata: {name: [1]}\nspec: {}",
+        "apiVersion: pdd.dev/v1alpha1\nkind: PDDLink\nmetadata: [a]\nspec: {line: {rttMs: .nan, capacityMbps: 1e400}}",
+        "apiVersion: pdd.dev/v1alpha1\nkind: PDDDeployment\nmetadata: {name: {a: b}, namespace: 5}\nspec: [x]",
+    ],
+)  # fmt: skip
+def test_no_text_is_more_than_a_problem(text: str) -> None:
+    """Whatever a file holds: an error with a place, and never a fault of the validator."""
+    report = check(text)
+    assert not report.valid
+    assert all(problem.line >= 1 and problem.problem and problem.remedy for problem in report.problems)

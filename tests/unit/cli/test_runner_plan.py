@@ -88,7 +88,7 @@ def test_the_line_can_be_changed_from_the_command(tmp_path: Path) -> None:
         (lambda link, d: d["spec"]["linkRef"].update(name="other"), "spec.linkRef.name", "it holds: site-b"),
         (lambda link, d: d["spec"]["engine"].update(type="vllm"), "spec.engine.type", "local processes"),
         (lambda link, d: d.update(kind="Deployment"), "FILE", "holds no PDDDeployment"),
-        (lambda link, d: d["spec"]["model"].update(maxTokens=3), "spec.model.maxTokens", "xtra"),
+        (lambda link, d: d["spec"]["model"].update(maxTokens=3), "spec.model.maxTokens", "did you mean maxContextTokens?"),
     ],
 )
 def test_a_file_that_cannot_run_here_says_why(tmp_path: Path, change: Any, field: str, remedy: str) -> None:
@@ -120,3 +120,22 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 
 def test_the_configuration_is_camel_case(tmp_path: Path) -> None:
     assert "servedModelNames" in json.loads(planned(tmp_path).files["router.json"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("kvBlocks", "kvBlokcs", "did you mean kvBlocks?"),
+        ("capacityMbps: 100", "capacityMbps: 0", "spec.line.capacityMbps"),
+        ("kind: PDDLink", "kind: " + "[" * 3000 + "]" * 3000, "nested too deeply"),
+        ("name: tiny  ", "name: [tiny]  ", "spec.model.name"),
+    ],
+)
+def test_a_wrong_file_is_explained_as_validate_does(tmp_path: Path, before: str, after: str, words: str) -> None:
+    text = SAMPLE.read_text()
+    assert before in text
+    file = tmp_path / "wrong.yaml"
+    file.write_text(text.replace(before, after))
+    with pytest.raises(InvalidInput) as caught:
+        load_local_spec(file)
+    assert words in f"{caught.value.field}: {caught.value.remedy}" and str(file) in str(caught.value)

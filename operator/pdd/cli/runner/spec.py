@@ -8,8 +8,10 @@ from typing import Any
 
 import yaml
 
+from pdd.api.checks import Severity
 from pdd.api.config import EngineType
 from pdd.api.v1alpha1 import PDDDeployment, PDDLink
+from pdd.api.validate import validate_texts
 from pdd.common.errors import InvalidInput
 
 
@@ -46,6 +48,8 @@ def read_documents(path: Path) -> list[dict[str, Any]]:
         documents = [document for document in yaml.safe_load_all(text) if document is not None]
     except yaml.YAMLError as error:
         raise InvalidInput("FILE", str(path), f"is not YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise InvalidInput("FILE", str(path), "is nested too deeply for a Kubernetes object") from error
     for index, document in enumerate(documents):
         if not isinstance(document, dict):
             raise InvalidInput("FILE", str(path), f"document {index + 1} is not an object")
@@ -56,12 +60,15 @@ def load_local_spec(path: Path, name: str = "") -> LocalSpec:
     """The deployment `name` (or the only one) of `path` with its link. Raises InvalidInput that says what to change."""
     deployments: list[PDDDeployment] = []
     links: list[PDDLink] = []
-    for document in read_documents(path):
-        kind = document.get("kind")
-        if kind == "PDDDeployment":
-            deployments.append(PDDDeployment.from_object(document))
-        elif kind == "PDDLink":
-            links.append(PDDLink.from_object(document))
+    try:
+        for document in read_documents(path):
+            kind = document.get("kind")
+            if kind == "PDDDeployment":
+                deployments.append(PDDDeployment.from_object(document))
+            elif kind == "PDDLink":
+                links.append(PDDLink.from_object(document))
+    except InvalidInput as error:
+        raise _explained(path, error) from error
     if name:
         deployments = [deployment for deployment in deployments if deployment.name == name]
     if not deployments:
@@ -79,3 +86,16 @@ def load_local_spec(path: Path, name: str = "") -> LocalSpec:
         remedy = "runs on a cluster; local processes need `reference`"
         raise InvalidInput("spec.engine.type", deployment.spec.engine.type.value, remedy)
     return LocalSpec(deployment, matching[0])
+
+
+def _explained(path: Path, error: InvalidInput) -> InvalidInput:
+    """The same, as `pdd validate` says it: with the place, and the key that was meant."""
+    if error.field == "FILE":
+        return error
+    problems = [p for p in validate_texts([(str(path), path.read_text())]).problems if p.severity is Severity.ERROR]
+    if not problems:
+        return error
+    first = problems[0]
+    more = f"; `pdd validate {path}` shows all {len(problems)} errors" if len(problems) > 1 else ""
+    remedy = f"{first.problem}: {first.remedy} ({path}:{first.line}:{first.column}{more})"
+    return InvalidInput(first.field or "FILE", first.value or None, remedy)
