@@ -88,7 +88,7 @@ def test_the_line_can_be_changed_from_the_command(tmp_path: Path) -> None:
         (lambda link, d: d["spec"]["linkRef"].update(name="other"), "spec.linkRef.name", "it holds: site-b"),
         (lambda link, d: d["spec"]["engine"].update(type="vllm"), "spec.engine.type", "local processes"),
         (lambda link, d: d.update(kind="Deployment"), "FILE", "holds no PDDDeployment"),
-        (lambda link, d: d["spec"]["model"].update(maxTokens=3), "spec.model.maxTokens", "did you mean maxContextTokens?"),
+        (lambda link, d: d["spec"]["model"].update(maxTokens=3), "spec.model.maxTokens", "mean maxContextTokens?"),
     ],
 )
 def test_a_file_that_cannot_run_here_says_why(tmp_path: Path, change: Any, field: str, remedy: str) -> None:
