@@ -11,8 +11,8 @@ from pdd.policy.handoff import choose_mode, choose_step
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """seconds: from landing until MD goes on. stall_s: the user's pause within it. extend_s: what all extends add to MD's
-    steps (an extend joins a step of the batch, whose fixed part is paid anyway). batches: tokens of each extend."""
+    """seconds: from landing until MD goes on. stall_s: the user's pause within it. extend_s: what all extends add to
+    MD's steps (one joins a step of the batch, whose fixed part is paid anyway). batches: tokens of each extend."""
 
     seconds: float
     stall_s: float

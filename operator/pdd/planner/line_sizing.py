@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pdd.common.errors import InvalidInput
-from pdd.planner.analytic import payload_rows_bytes, prefill_rows_s
 from pdd.planner.cost import compute_cost_per_million
 from pdd.planner.fleet import LineSpec
 from pdd.planner.kvlaw import KVLaw
+from pdd.planner.prefill_pool import prefill_rows_s
+from pdd.planner.relay_pool import payload_rows_bytes
 from pdd.planner.stats import WorkloadStats
 from pdd.planner.tails import Quantiles, Reals, spread_over_rows, wait_states
 from pdd.planner.timing import PrefillTime

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pdd.planner.analytic import payload_rows_bytes, predict
+from pdd.planner.analytic import predict
 from pdd.planner.checks.arithmetic import PAPER
 from pdd.planner.checks.check import Check, compare, within
 from pdd.planner.checks.fleets import KAPPA, LINE, PER_FLOW_BPS, build_fleet
@@ -14,6 +14,7 @@ from pdd.planner.checks.loads import MEAN_90, MIXED, NARROW, NONE, PROMPT_TOKENS
 from pdd.planner.fleet import LineSpec, Way
 from pdd.planner.hit_law import HitBucket, HitMixture
 from pdd.planner.line_sizing import compute_drc_saving, predict_transfers
+from pdd.planner.relay_pool import payload_rows_bytes
 from pdd.planner.stats import WorkloadStats
 from pdd.planner.wan import compute_mathis_bps
 

@@ -11,9 +11,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from pdd.planner.analytic import payload_rows_bytes
 from pdd.planner.checks.fleets import KAPPA, PER_FLOW_BPS
 from pdd.planner.checks.loads import MIXED, OUTPUT_TOKENS, PROMPT_TOKENS
+from pdd.planner.relay_pool import payload_rows_bytes
 from pdd.planner.tails import Reals
 
 CONVERSATIONS = 4_000
