@@ -182,6 +182,13 @@ class Machine(Recovery):
 
     def _refused(self, plan: Plan) -> None:
         failure = _REFUSALS.get(plan.reason, _NO_DECODE)
+        override = self.task.override
+        if override is not None and len(self.ledger) == 0:
+            message = (
+                f"pipeline {override.value} was asked for (x-pdd-pipeline-override), and an engine that it needs cannot "
+                "be reached or is full: leave the header out"
+            )
+            failure = Failure("NoDecodeEngine", message, 503)
         if len(self.ledger) == 0:
             self.announce(plan.pipeline, plan.reason)
             self.fail(failure)

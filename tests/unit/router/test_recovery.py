@@ -321,3 +321,11 @@ def test_late_events_after_the_end_do_nothing() -> None:
     play.feed(ClientGone())
     for event in (Woken("main"), Decided(play.plan), Tokens(1, (1,), None)):
         assert play.feed(event) == []
+
+
+def test_a_forced_pipeline_that_cannot_run_names_the_header_that_forced_it() -> None:
+    play = Play(override=Pipeline.P_RLD_MD)
+    play.plan = Plan(Pipeline.REFUSED, Reason.NO_DECODE_ENGINE)
+    play.begin().prefilled(0)
+    assert play.failed is not None and play.failed.status == 503
+    assert "P-RLD-MD" in play.failed.message and "x-pdd-pipeline-override" in play.failed.message
