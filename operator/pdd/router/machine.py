@@ -185,8 +185,8 @@ class Machine(Recovery):
         override = self.task.override
         if override is not None and len(self.ledger) == 0:
             message = (
-                f"pipeline {override.value} was asked for (x-pdd-pipeline-override), and an engine that it needs cannot "
-                "be reached or is full: leave the header out"
+                f"pipeline {override.value} was asked for (x-pdd-pipeline-override), and an engine that it needs "
+                "cannot be reached or is full: leave the header out"
             )
             failure = Failure("NoDecodeEngine", message, 503)
         if len(self.ledger) == 0:
