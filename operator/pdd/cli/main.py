@@ -20,6 +20,7 @@ from pdd.cli.calibrate_commands import register as register_calibrate
 from pdd.cli.catalogue_commands import register as register_catalogue
 from pdd.cli.local_commands import register as register_local
 from pdd.cli.plan_commands import register as register_plan
+from pdd.cli.simulate_commands import register as register_simulate
 from pdd.cli.trace_commands import register as register_trace
 from pdd.common.errors import Forbidden, InvalidInput, PDDError, TimedOut, Unreachable
 
@@ -139,6 +140,7 @@ def link_create(
 
 register_local(app)
 register_plan(app)
+register_simulate(app)
 register_trace(app)
 register_catalogue(app)
 register_calibrate(app)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pdd.common.errors import InvalidInput
 from pdd.planner.analytic import Prediction, StageName, predict
@@ -28,7 +29,7 @@ from pdd.planner.traces import read_trace
 from pdd.planner.workload import Workload, generate
 
 if TYPE_CHECKING:
-    from pdd.planner.sim import SimResult
+    from pdd.planner.sim import Columns, SimResult
 
 SEEDS = 3
 REQUESTS = 4_000
@@ -186,14 +187,19 @@ class Measured:
     line_bytes_per_s: float
 
 
+def compute_ttft_s(columns: Columns) -> npt.NDArray[np.float64]:
+    """Seconds until tokens flow, of each request: to the second token, or to the only one."""
+    flows = np.where(columns.output_tokens > 1, columns.second_s, columns.first_s)
+    return np.asarray(flows - columns.arrival_s, np.float64)
+
+
 def measure(result: SimResult, sla: Sla, rate_per_s: float) -> Measured:
     """TTFT until tokens flow and the pace after that, of the requests of one run. An answer of one token flows at once.
 
     Goodput: the share of requests within the promise (its P99 limits) times the arrival rate.
     """
     columns = result.columns
-    flows = np.where(columns.output_tokens > 1, columns.second_s, columns.first_s)
-    ttft = flows - columns.arrival_s
+    ttft = compute_ttft_s(columns)
     many = columns.output_tokens > 2
     pace = (columns.done_s[many] - columns.second_s[many]) / (columns.output_tokens[many] - 2)
     good: Any = np.ones(len(ttft), bool)

@@ -1,0 +1,92 @@
+"""`pdd plan --report`: one self-contained page with pictures made here, and the pictures as SVG files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from pdd.planner.answer import Answer
+from pdd.planner.catalogue import Chip
+from pdd.planner.model_judge import ModelJudge, compute_ttft_s
+from pdd.planner.report.charts import draw_bathtub, draw_cdfs, draw_pareto, draw_radar, draw_timeline
+from pdd.planner.report.page import Figure, build_page
+from pdd.planner.report.svg import STYLE
+from pdd.planner.roles import DIMENSIONS, REFERENCE, build_radar
+
+FILE_STYLE = ":root{--text:#1b1b1b;--dim:#888;--grid:#e4e4e4}svg{background:#fff}" + STYLE
+
+
+def build_figures(answer: Answer, judge: ModelJudge, chips: Mapping[str, Chip]) -> list[Figure]:
+    """The pictures of an answer. Runs the three ways once more for the requests themselves (about a second)."""
+    from pdd.planner.sim import trace_request
+
+    found = answer.search
+    rate = found.question.spec.load.rate_per_s
+    figures = [
+        Figure(
+            "pareto",
+            "Every simulated plan: right is more for the money, down is faster. Green: chosen; orange: breaks the "
+            "promise. Bars: 95 % intervals over seeds.",
+            draw_pareto(answer),
+        )
+    ]
+    fleets = {"PDD": found.best.fleet}
+    if answer.comparison:
+        fleets |= {"naive": answer.comparison.naive.fleet, "same site": answer.comparison.same_site.fleet}
+    runs = {name: judge.run(fleet, found.sla, rate) for name, fleet in fleets.items()}
+    ttft = {name: np.sort(compute_ttft_s(run.columns)) for name, run in runs.items()}
+    figures.append(
+        Figure(
+            "ttft",
+            "Share of requests whose tokens flow within a time, at equal cost and the load asked for; simulated.",
+            draw_cdfs(ttft, found.sla.ttft_p99_s),
+        )
+    )
+    columns = runs["PDD"].columns
+    relayed = np.flatnonzero((columns.route == 1) & np.isfinite(columns.landed_s))
+    picked = relayed if len(relayed) else np.flatnonzero(columns.output_tokens > 2)
+    if len(picked):
+        waits = (columns.landed_s - columns.first_s)[picked] if len(relayed) else columns.done_s[picked]
+        middle = int(picked[np.argsort(waits)[len(picked) // 2]])
+        caption = "The request in the middle of those that were relayed" if len(relayed) else "A request"
+        figures.append(Figure("timeline", f"{caption}; simulated.", draw_timeline(trace_request(columns, middle))))
+    mean = float(np.mean(columns.input_tokens)) if len(columns.input_tokens) else 1.0
+    figures.append(
+        Figure(
+            "bathtub",
+            "What a prefill engine earns against the hit rate, tail chunks included, for a prompt of mean length.",
+            draw_bathtub(found.best.fleet, mean),
+        )
+    )
+    known = [chips[name] for name in found.question.engines if name in chips]
+    if known and REFERENCE in chips:
+        shown = [*known, *([chips[REFERENCE]] if chips[REFERENCE] not in known else [])]
+        caption = f"Four figures of the chips; {REFERENCE} in the middle ring, a quarter further is 2.8 times as much."
+        figures.append(Figure("radar", caption, draw_radar(build_radar(shown, chips[REFERENCE]), DIMENSIONS)))
+    return figures
+
+
+def write_plan_report(
+    answer: Answer,
+    judge: ModelJudge,
+    chips: Mapping[str, Chip],
+    path: Path,
+    *,
+    command: str = "",
+    pictures: Path | None = None,
+) -> None:
+    """Writes the page, and each picture as an SVG file into the folder `pictures`."""
+    figures = build_figures(answer, judge, chips)
+    path.write_text(build_page(answer, figures, command), encoding="utf-8")
+    if pictures is not None:
+        pictures.mkdir(parents=True, exist_ok=True)
+        for figure in figures:
+            (pictures / f"{figure.name}.svg").write_text(standalone(figure.svg), encoding="utf-8")
+
+
+def standalone(svg: str) -> str:
+    """The picture as a file of its own: with namespace and style."""
+    head, _, rest = svg.partition(">")
+    return f'{head} xmlns="http://www.w3.org/2000/svg"><style>{FILE_STYLE}</style>{rest}'
