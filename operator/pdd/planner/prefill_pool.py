@@ -29,7 +29,9 @@ def compute_prefill(
         rows = alone + share * (fused - alone)
         wait = compute_wait(rate, summarize_service(rows), fleet.prefill.engines, arrival_scv)
         low, high = (share, high) if wait.probability > share else (low, share)
-    if not math.isfinite(wait.overall_s):  # the last step fell on the side that does not keep up
+        rows = alone + low * (fused - alone)
+    wait = compute_wait(rate, summarize_service(rows), fleet.prefill.engines, arrival_scv)
+    if not math.isfinite(wait.overall_s):  # the lower side of the fixed point may not keep up
         rows, wait = fused, compute_wait(rate, summarize_service(fused), fleet.prefill.engines, arrival_scv)
     return rows, wait, float(fused.mean())
 
