@@ -189,3 +189,29 @@ def link(
         line=line, rtt_ms=rtt_ms, mbps=mbps, streams=streams or (1, 4), rounds=rounds, line_mbps=line_mbps
     )
     console.result(dumps(document, indent=2) if json else table(link_rows(document)))
+
+
+@bench_app.command("simulator")
+def simulator(
+    requests: Annotated[int, typer.Option(min=1000, max=5_000_000, help="Requests of each scenario.")] = 200_000,
+    json: Json = False,
+) -> None:
+    """Requests a second that the simulator runs on one core.
+
+    CPU time, best of three, for each scenario. The first run compiles and is shown apart.
+
+    \b
+    Example: pdd bench simulator --requests 1000000 --json
+    """
+    from json import dumps
+
+    from pdd.cli.bench.simulator import bench_simulator
+    from pdd.cli.console import Console
+
+    console = Console()
+    document = bench_simulator(requests, console.say)
+    if json:
+        console.result(dumps(document, indent=2))
+    else:
+        console.result("\n".join(f"  {name:<34} {rate:>12,.0f}" for name, rate in document["requests_per_s"].items()))
+    raise typer.Exit(0 if document["holds"] else 1)
