@@ -51,7 +51,8 @@ async def _up(spec: LocalSpec, console: Console, port: int, as_json: bool) -> in
             }
             console.result(json.dumps(document))
         else:
-            body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hello"}], "stream": True})
+            messages = [{"role": "user", "content": "Hello"}]
+            body = json.dumps({"model": model, "messages": messages, "max_tokens": 64, "stream": True})
             console.result(
                 f"export OPENAI_BASE_URL={plan.router_url}/v1\n"
                 f"curl -N {plan.router_url}/v1/chat/completions -H 'content-type: application/json' -d '{body}'"
