@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from pdd import __version__
+from pdd.cli.bathtub_commands import register as register_bathtub
 from pdd.cli.calibrate_commands import register as register_calibrate
 from pdd.cli.catalogue_commands import register as register_catalogue
 from pdd.cli.local_commands import register as register_local
@@ -143,6 +144,7 @@ register_plan(app)
 register_simulate(app)
 register_trace(app)
 register_catalogue(app)
+register_bathtub(app)
 register_calibrate(app)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,6 +124,18 @@ class HitMixture:
             if lost < 1 and high > 0:
                 moved.append(HitBucket(low, high, bucket.share * (1 - lost), mean if low < mean < high else None))
         return HitMixture(tuple(moved))
+
+    def quantiles(self, shares: Sequence[float]) -> list[float]:
+        """The rates below which so many requests stay; buckets stand in the order of their rates."""
+        ordered = sorted((b for b in self.buckets if b.share > 0), key=lambda b: (b.low, b.high))
+        edges = np.cumsum([0.0, *(b.share for b in ordered)])
+        edges /= edges[-1]
+        found = []
+        for share in shares:
+            i = min(int(np.searchsorted(edges, share, side="right")) - 1, len(ordered) - 1)
+            within = min(1.0, max(0.0, (share - float(edges[i])) / float(edges[i + 1] - edges[i])))
+            found.append(float(ordered[i].invert(np.array([within]))[0]))
+        return found
 
     def draw(self, n: int, rng: np.random.Generator) -> Reals:
         """n hit rates in [0, 1]."""
