@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import shutil
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,8 +86,9 @@ async def _demo(spec: LocalSpec, options: DemoOptions, console: Console) -> int:
         met = report(spec, options, console, results, monotonic_s() - started)
         if met and not options.as_json:
             console.say("next:")
-            console.say("  pdd up crds/samples/demo.yaml   keep it running and talk to it with curl")
-            console.say("  make kind-demo                  the same file on two kind clusters")
+            program = "pdd" if shutil.which("pdd") else sys.argv[0]
+            console.say(f"  {f'{program} up':<20}  keep it running and talk to it with curl")
+            console.say(f"  {'make kind-demo':<20}  the same file on two kind clusters")
         if options.keep:
             console.say(f"kept running: {stack.router_url}/v1   (Ctrl-C ends it)")
             await stack.supervisor.watch()
