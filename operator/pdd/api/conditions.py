@@ -20,7 +20,8 @@ class ConditionType(StrEnum):
     READY = "Ready"
     """Requests are answered. The summary of all others."""
     PLANNED = "Planned"
-    """The spec makes sense: link found, model fits, engine type is built."""
+    """The spec makes sense (link found, model fits, engine type is built) and, as far as that can be predicted, every
+    stage keeps up with the load that the routers see, within the SLA."""
     MEMBERS_REACHABLE = "MembersReachable"
     """Cluster B answers, and lets us do what we must."""
     LINK_HEALTHY = "LinkHealthy"
@@ -72,6 +73,8 @@ class Reason(StrEnum):
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     MODEL_TOO_LARGE = "ModelTooLarge"
     CONTEXT_TOO_LARGE = "ContextTooLarge"
+    STAGE_SHORT = "StageShort"
+    SLA_NOT_MET = "SLANotMet"
     ENGINE_NOT_BUILT = "EngineNotBuilt"
     TRANSPORT_NOT_BUILT = "TransportNotBuilt"
     IMAGE_PULL = "ImagePull"

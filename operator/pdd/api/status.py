@@ -121,6 +121,65 @@ class ScalingStatus(Model):
     history: tuple[ScalingEvent, ...] = Field(default=(), max_length=MAX_SCALING_EVENTS)
 
 
+class PlanBasis(StrEnum):
+    """Where the engines' times are from. Calibration: annotation `pdd.dev/calibration`. None: nothing is known."""
+
+    DATA_SHEETS = "DataSheets"
+    CALIBRATION = "Calibration"
+    NONE = "None"
+
+
+Percent = Annotated[int, Field(ge=0, le=100_000)]
+
+
+class PlanStage(Model):
+    """One stage under the observed load. capacityPerMinute: requests at which it is full."""
+
+    name: Short
+    utilization_percent: Percent = 0
+    capacity_per_minute: Count = 0
+
+
+class PlanLoad(Model):
+    """The load that the routers saw. hitBuckets: percent of requests whose prompt was cached to 0-90, 90-95, 95-97,
+    97-98, 98-99 and 99-100 %."""
+
+    requests: Count = 0
+    requests_per_minute: Count = 0
+    input_tokens: Count = Field(default=0, description="median")
+    uncached_tokens: Count = Field(default=0, description="mean")
+    output_tokens: Count = Field(default=0, description="mean")
+    hit_percent: Percent = Field(default=0, description="mean over requests")
+    hit_buckets: Annotated[tuple[Percent, ...], Field(max_length=6)] = Field(default=())
+
+
+class PlanAdvice(Model):
+    """Engines and line that would carry the load at 80 % of their capacity and keep the SLA. Only shown."""
+
+    prefill: Count = 0
+    relay_decode: Count = 0
+    main_decode: Count = 0
+    line_mbps: Count = 0
+    meets_sla: bool = Field(default=True, alias="meetsSLA", description="false: no larger fleet that was tried does")
+
+
+class PlanStatus(Model):
+    """The planner's view of the running load: predicted, not measured. Written when it changes, not at each look."""
+
+    feasible: bool | None = Field(default=None, description="absent while nothing can be said")
+    reason: Short = ""
+    message: Text = ""
+    basis: PlanBasis = PlanBasis.NONE
+    binding_stage: Short = Field(default="", description="the stage nearest to its capacity")
+    ttft_p90_ms: Count | None = None
+    ttft_p99_ms: Count | None = None
+    tpot_p99_ms: Count | None = None
+    stages: Annotated[tuple[PlanStage, ...], Field(max_length=8)] = Field(default=())
+    load: PlanLoad | None = None
+    advice: PlanAdvice | None = None
+    observed_at: Time = ""
+
+
 ROLE_LIST = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["role", "site"]}
 
 
@@ -137,6 +196,7 @@ class PDDDeploymentStatus(Model):
     member: MemberStatus | None = None
     link: LinkSummary | None = None
     scaling: ScalingStatus | None = None
+    plan: PlanStatus | None = None
 
 
 class GatewayStatus(Model):

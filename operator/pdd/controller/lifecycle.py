@@ -96,6 +96,7 @@ async def live_loop(
             await sleep(seat.wake, wait_s)
     finally:
         await rt.drop_scaler(uid)
+        await rt.drop_advisor(uid)
 
 
 async def _one_pass(rt: Runtime, resource: Resource, reconcile: Reconcile, live: Object) -> Written:

@@ -13,6 +13,7 @@ from pdd.api.status import ScalingStatus
 from pdd.api.v1alpha1 import PDDDeployment, PDDLink
 from pdd.common.clock import rfc3339
 from pdd.common.errors import InvalidInput
+from pdd.controller.advisor import CALIBRATION, AdviceInputs
 from pdd.controller.apply import apply_changes
 from pdd.controller.autoscaler import RelayTarget
 from pdd.controller.desired.config import build_anchor
@@ -45,6 +46,12 @@ async def reconcile_deployment(rt: Runtime, live: Object) -> Written:
     scaler = await rt.scaler(deployment)
     target = scaler.target if scaler is not None else None
     relay = _relay_now(rt, deployment, target)
+    line = _line(rt, deployment, link, state)
+    inputs = None
+    if link is not None and problem is None:
+        calibration = str((live["metadata"].get("annotations") or {}).get(CALIBRATION, ""))
+        inputs = AdviceInputs(deployment, link, relay, calibration, (line.rtt_ms or 0.0) / 1e3)
+    advisor = await rt.advisor(deployment.uid, inputs)
     site_a = site_b = SiteOutcome()
     if problem is None and link is not None and state is not None:
         try:
@@ -64,10 +71,11 @@ async def reconcile_deployment(rt: Runtime, live: Object) -> Written:
             deployment.spec.router.replicas,
             known=rt.store.synced,
         ),
-        line=_line(rt, deployment, link, state),
+        line=line,
         site_a=site_a,
         site_b=site_b,
         scaling=target.status if target is not None else _old_scaling(deployment),
+        plan=advisor.plan if advisor is not None else None,
     )
     status = build_status(deployment, seen, now=rfc3339(datetime.now(UTC)))
     written, answer = await write_status(rt.client, PDDDEPLOYMENTS, live, status)

@@ -15,6 +15,7 @@ from pdd.common.clock import Clock, monotonic_s
 from pdd.common.errors import InvalidInput, PDDError
 from pdd.common.tasks import cancel, spawn
 from pdd.controller import metrics
+from pdd.controller.advisor import AdviceInputs, Advisor
 from pdd.controller.autoscaler import Autoscaler
 from pdd.controller.gateway_watch import GatewayReport, GatewayWatch
 from pdd.controller.kube.access import ClusterAccess
@@ -104,6 +105,7 @@ class Runtime:
         self.links: dict[str, LinkState] = {}
         self.seats: dict[str, Seat] = {}
         self.scalers: dict[str, Autoscaler] = {}
+        self.advisors: dict[str, Advisor] = {}
         self.gate = asyncio.Semaphore(settings.concurrency)
         self.heartbeat = heartbeat
         self._nodes: tuple[float, list[Object] | None] = (float("-inf"), None)
@@ -117,6 +119,7 @@ class Runtime:
         if self._beat is not None:
             await cancel(self._beat)
         await asyncio.gather(*(self.drop_scaler(uid) for uid in list(self.scalers)))
+        await asyncio.gather(*(self.drop_advisor(uid) for uid in list(self.advisors)))
         await asyncio.gather(*(self.drop_link(uid) for uid in list(self.links)))
         await self.store.stop()
         await self.client.aclose()
@@ -233,6 +236,25 @@ class Runtime:
         scaler = self.scalers.pop(uid, None)
         if scaler is not None:
             await scaler.stop()
+
+    async def advisor(self, uid: str, inputs: AdviceInputs | None) -> Advisor | None:
+        """The deployment's advisor, made and started on the first call; None (and stopped) without inputs."""
+        if inputs is None:
+            await self.drop_advisor(uid)
+            return None
+        advisor = self.advisors.get(uid)
+        if advisor is None:
+            period_s = self.settings.advice_poll_s
+            advisor = Advisor(inputs, self.store, period_s=period_s, on_change=lambda: self.wake(uid))
+            self.advisors[uid] = advisor
+            advisor.start()
+        advisor.configure(inputs)
+        return advisor
+
+    async def drop_advisor(self, uid: str) -> None:
+        advisor = self.advisors.pop(uid, None)
+        if advisor is not None:
+            await advisor.stop()
 
     def deployments_of(self, link: PDDLink) -> list[PDDDeployment]:
         """The PDDDeployments that name this link, being deleted or not. Those whose spec cannot be read are left

@@ -22,6 +22,7 @@ class Settings:
     deletion_deadline_s: float = 300.0
     scaling_poll_s: float = 2.0
     gateway_poll_s: float = 2.0
+    advice_poll_s: float = 60.0
 
 
 def settings_from(env: Mapping[str, str] | None = None) -> Settings:
@@ -41,6 +42,7 @@ def settings_from(env: Mapping[str, str] | None = None) -> Settings:
         deletion_deadline_s=_number(env, "PDD_DELETION_DEADLINE_S", 300.0),
         scaling_poll_s=_number(env, "PDD_SCALING_POLL_S", 2.0),
         gateway_poll_s=_number(env, "PDD_GATEWAY_POLL_S", 2.0),
+        advice_poll_s=_number(env, "PDD_ADVICE_POLL_S", 60.0),
     )
 
 

@@ -11,6 +11,7 @@ from pdd.api.status import (
     LinkSummary,
     Mode,
     PDDDeploymentStatus,
+    PlanStatus,
     RoleStatus,
     RoleSummary,
     RouterStatus,
@@ -60,6 +61,7 @@ class Observation:
     site_a: SiteOutcome
     site_b: SiteOutcome
     scaling: ScalingStatus | None = None
+    plan: PlanStatus | None = None
 
 
 def build_status(deployment: PDDDeployment, seen: Observation, *, now: str) -> PDDDeploymentStatus:
@@ -75,7 +77,7 @@ def build_status(deployment: PDDDeployment, seen: Observation, *, now: str) -> P
     mode = _mode(old.mode, seen, line)
     ready = _ready(seen, planned, roles, line, mode)
     book.put(ConditionType.READY, ready)
-    book.put(ConditionType.PLANNED, planned)
+    book.put(ConditionType.PLANNED, _feasible(planned, seen.plan))
     book.put(ConditionType.MEMBERS_REACHABLE, members)
     book.put(ConditionType.LINK_HEALTHY, line)
     book.put(ConditionType.ROLES_AVAILABLE, roles)
@@ -97,7 +99,20 @@ def build_status(deployment: PDDDeployment, seen: Observation, *, now: str) -> P
         member=member_status(seen.member, old.member, now) if seen.link else None,
         link=_link_summary(seen, line, old.link) if seen.link else None,
         scaling=seen.scaling,
+        plan=seen.plan,
     )
+
+
+def _feasible(planned: Verdict, plan: PlanStatus | None) -> Verdict:
+    """Planned: the spec makes sense, and the load is not predicted to be too much. Ready looks at the spec alone: a
+    prediction takes nothing out of service."""
+    if not planned.ok or plan is None:
+        return planned
+    if plan.feasible is False:
+        return Verdict(False, as_reason(plan.reason), plan.message)
+    if plan.feasible is None:
+        return Verdict(True, Reason.PLANNED, f"the load is not judged: {plan.message}")
+    return Verdict(True, Reason.PLANNED, plan.message)
 
 
 def _members(seen: Observation) -> Verdict:

@@ -72,6 +72,7 @@ class App:
             ("GET", "/metrics"): self._metrics,
             ("GET", "/version"): self._version,
             ("GET", "/internal/load"): self._internal.load,
+            ("GET", "/internal/workload"): self._internal.workload,
             ("PUT", "/internal/drain"): self._internal.drain,
         }
 
@@ -381,6 +382,9 @@ class _Exchange:
         machine = conductor.machine
         record, ledger = machine.record, machine.ledger
         self._services.metrics.observe(record, ledger, self._outcome, len(self._ask.prompt))
+        if len(ledger):
+            prompt_tokens, output_tokens = len(self._ask.prompt), len(ledger)
+            self._services.seen.add(record.arrived_s, prompt_tokens, record.cached_tokens, output_tokens)
         if not _log.isEnabledFor(logging.INFO):
             return
         plan, handoff = record.plan, record.handoff

@@ -1,4 +1,4 @@
-"""Routes for the controller: what the autoscaler reads, and draining an RLD before it is scaled in."""
+"""Routes for the controller: what the autoscaler and the advice read, and draining an RLD before it is scaled in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_TTL_S = 3600
 
 
 class Internal:
-    """`/internal/load` and `/internal/drain`."""
+    """`/internal/load`, `/internal/workload` and `/internal/drain`."""
 
     def __init__(self, services: Services, discovery: Discovery) -> None:
         self._services = services
@@ -59,6 +59,13 @@ class Internal:
             "link": self._discovery.members,
             "mode": "local" if services.planner.mode.local else "normal",
         }
+        await send_all(send, 200, orjson.dumps(body))
+
+    async def workload(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        """Lengths and hits of the last requests."""
+        now_s = self._services.clock()
+        seen = self._services.seen.to_object(now_s, now_s - self._started_s)
+        body = {"replica": self._replica, **seen}
         await send_all(send, 200, orjson.dumps(body))
 
     async def drain(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:

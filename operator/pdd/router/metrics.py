@@ -31,6 +31,10 @@ class Metrics:
             registry=registry,
         )
         self.prompt_tokens = Counter("pdd_router_prompt_tokens_total", "Prompt tokens of requests.", registry=registry)
+        self.hits = Histogram(
+            "pdd_router_prompt_hit_ratio", "Share of a prompt that P had in its cache.",
+            buckets=(0.5, 0.9, 0.95, 0.97, 0.98, 0.99, 1.0), registry=registry,
+        )  # fmt: skip
         self.ttft = Histogram(
             "pdd_router_time_to_first_token_seconds", "From arrival to the first token.", ["pipeline"],
             buckets=_TTFT, registry=registry,
@@ -92,6 +96,8 @@ class Metrics:
         reason = record.reason.value if record.reason else "none"
         self.requests.labels(pipeline, reason, outcome).inc()
         self.prompt_tokens.inc(prompt_tokens)
+        if prompt_tokens and record.first_token_s is not None:
+            self.hits.observe(min(1.0, record.cached_tokens / prompt_tokens))
         for producer, count in ledger.counts().items():
             if count:
                 self.tokens.labels(producer).inc(count)

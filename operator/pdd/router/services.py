@@ -15,6 +15,7 @@ from pdd.router.events import Kind, StartCall
 from pdd.router.fleet import Engine, Fleet
 from pdd.router.metrics import Metrics
 from pdd.router.planning import Planner
+from pdd.router.seen import SeenRequests
 
 if TYPE_CHECKING:
     from pdd.router.conduct import Conductor
@@ -46,6 +47,7 @@ class Services:
     planner: Planner
     metrics: Metrics
     relay: RelayCounters = field(default_factory=RelayCounters)
+    seen: SeenRequests = field(default_factory=SeenRequests)
     runs: dict[Engine, set[Run]] = field(default_factory=dict)
 
 
