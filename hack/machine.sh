@@ -9,6 +9,7 @@ PATH=$PATH:/usr/sbin:/sbin:/usr/local/go/bin
 declare -A needs=(
   [dockerd]=docker.io [docker]=docker.io [debootstrap]=debootstrap [jq]=jq [conntrack]=conntrack [iptables]=iptables
   [nft]=nftables [ip]=iproute2 [gcc]=gcc [git]=git [curl]=curl [nsenter]=util-linux [ps]=procps
+  [chromium]=chromium
 )
 packages=()
 for command in "${!needs[@]}"; do

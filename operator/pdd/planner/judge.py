@@ -119,3 +119,13 @@ def compute_misses(figures: Figures, sla: Sla, bias: float = 1.0) -> tuple[Miss,
 def meets(figures: Figures, sla: Sla) -> bool:
     """The fleet keeps up and breaks no promise."""
     return figures.keeps_up and not compute_misses(figures, sla)
+
+
+def surely_meets(figures: Figures, sla: Sla) -> bool:
+    """As `meets`, with the upper ends of the intervals: chance in the sample does not decide."""
+    pairs = (
+        (sla.ttft_p90_s, figures.ttft_p90_s),
+        (sla.ttft_p99_s, figures.ttft_p99_s),
+        (sla.tpot_p99_s, figures.tpot_p99_s),
+    )
+    return figures.keeps_up and all(limit is None or (span is not None and span.high <= limit) for limit, span in pairs)

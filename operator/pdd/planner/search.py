@@ -15,7 +15,7 @@ from statistics import median
 
 from pdd.planner.candidates import Bound, Question, build_fleet, compute_bounds, enumerate_counts, line_carries, thin
 from pdd.planner.fleet import Fleet, Sla
-from pdd.planner.judge import Figures, Judge, Stage, compute_misses, meets
+from pdd.planner.judge import Figures, Judge, Stage, compute_misses, meets, surely_meets
 from pdd.planner.pareto import Candidate, RunnerUp, choose, compute_front, explain_loss
 
 MAX_SCREENED = 2000
@@ -24,8 +24,8 @@ SCREEN_S = 7.0
 """As many candidates as the analytic model can look at in this time, if those are fewer."""
 TIMED = 20
 """Predictions that say how fast this machine is."""
-BATCH = 8
-MAX_SIMULATED = 32
+BATCH = 12
+MAX_SIMULATED = 48
 ROUND_S = 8.0
 """No new batch is simulated after so many seconds of simulation."""
 SLACK = 1.5
@@ -181,7 +181,7 @@ def _simulate_rounds(
         waiting = [candidate for candidate in waiting if id(candidate) not in taken]
         found = choose(done, sla)
         say(f"{len(done)} simulated; {'a plan keeps the promise' if found else 'none keeps the promise yet'}")
-        if found or clock() - begun > ROUND_S:
+        if (found and surely_meets(found.figures, sla)) or clock() - begun > ROUND_S:
             break
     return done
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from pdd.planner.answer import Answer
 from pdd.planner.catalogue import Chip
-from pdd.planner.model_judge import ModelJudge, compute_ttft_s
+from pdd.planner.model_judge import ModelJudge
 from pdd.planner.report.charts import draw_bathtub, draw_cdfs, draw_pareto, draw_radar, draw_timeline
 from pdd.planner.report.page import Figure, build_page
 from pdd.planner.report.svg import STYLE
@@ -36,7 +36,7 @@ def build_figures(answer: Answer, judge: ModelJudge, chips: Mapping[str, Chip]) 
     if answer.comparison:
         fleets |= {"naive": answer.comparison.naive.fleet, "same site": answer.comparison.same_site.fleet}
     runs = {name: judge.run(fleet, found.sla, rate) for name, fleet in fleets.items()}
-    ttft = {name: np.sort(compute_ttft_s(run.columns)) for name, run in runs.items()}
+    ttft = {name: np.sort(run.columns.ttft_s) for name, run in runs.items()}
     figures.append(
         Figure(
             "ttft",

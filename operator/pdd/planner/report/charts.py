@@ -10,15 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pdd.planner.answer import Answer
+from pdd.planner.bathtub import BathtubSpec, compute_bathtub
 from pdd.planner.fleet import Fleet
 from pdd.planner.judge import meets
 from pdd.planner.report.svg import COLOURS, LEFT, RIGHT, WIDTH, Axis, Plot, show, span_axis, wrap
-from pdd.planner.timing import prefill_s
 
 Reals = npt.NDArray[np.float64]
 POINTS = 120
 CACHED_PRICES = (0.10, 0.25)
 """A cached token's price as a share of an uncached one's."""
+TALLEST = 4.0
 ROW = 34.0
 
 
@@ -109,29 +110,27 @@ def draw_timeline(request: Mapping[str, float | str | None]) -> str:
 
 
 def draw_bathtub(fleet: Fleet, input_tokens: float) -> str:
-    """Prefill's revenue against the hit rate for the chosen P, tail chunks included; 1 at no hits."""
-    times = fleet.prefill.times.prefill
-    length = max(2, round(input_tokens))
-    hits = np.linspace(0.0, 0.96, 193)
+    """What one P of the fleet earns against the hit rate, for a prompt of that length; 1 at no hits."""
+    prefill, length = fleet.prefill.times.prefill, max(2, round(input_tokens))
+    curves: list[tuple[str, list[tuple[float, float]]]] = []
+    for price in CACHED_PRICES:
+        bathtub = compute_bathtub(BathtubSpec(prefill, (length,), price))
+        if not curves:
+            base = bathtub.points[0].miss_tokens_per_s
+            alone = [(p.hit_rate, p.miss_tokens_per_s / base) for p in bathtub.points]
+            fused = [(p.hit_rate, p.miss_tokens_per_s / base) for p in bathtub.fused]
+            curves += [("uncached tokens/s", alone), ("the same with fused tails", fused)]
+        earned = bathtub.points[0].revenue_per_h
+        curve = [(p.hit_rate, p.revenue_per_h / earned) for p in bathtub.points]
+        curves.append((f"revenue, cached token at {price:.0%}", curve))
+    top = min(TALLEST, max(y for _, curve in curves for _, y in curve)) * 1.05
     plot = Plot(
         "Revenue of a prefill engine against the hit rate",
         Axis(0.0, 1.0, "hit rate"),
-        Axis(0.0, 1.0, ""),
+        Axis(0.0, top, "of that at no hits"),
     )
-    curves: list[tuple[str, list[tuple[float, float]]]] = []
-    miss = []
-    for hit in hits.tolist():
-        uncached = max(1, round((1 - hit) * length))
-        miss.append(uncached / prefill_s(times, uncached, length - uncached))
-    base = miss[0]
-    curves.append(("uncached tokens/s", [(h, m / base) for h, m in zip(hits.tolist(), miss, strict=True)]))
-    for rho in CACHED_PRICES:
-        revenue = [(h, m / base * (1 + rho * h / (1 - h))) for h, m in zip(hits.tolist(), miss, strict=True)]
-        curves.append((f"revenue, cached token at {rho:.0%}", revenue))
-    top = min(4.0, max(y for _, curve in curves for _, y in curve))
-    plot.y = Axis(0.0, top * 1.05, "of that at no hits")
     for i, (name, curve) in enumerate(curves):
-        plot.line([(x, y) for x, y in curve if y <= top * 1.05], i, name)
+        plot.line([(x, y) for x, y in curve if y <= top], i, name)
     return plot.svg()
 
 
