@@ -27,6 +27,7 @@ class FakeEngine:
         self.bodies: list[dict[str, Any]] = []
         self.open = 0
         self.healthy = True
+        self.engine_id = "first"
         self.delay_s = 0.0
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -58,7 +59,8 @@ class FakeEngine:
                 raw = await reader.readexactly(length)
                 if head.startswith(b"GET /health"):
                     status = b"200 OK" if self.healthy else b"503 No"
-                    writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\n\r\n")
+                    name = b"\r\nx-pdd-engine-id: " + self.engine_id.encode()
+                    writer.write(b"HTTP/1.1 " + status + name + b"\r\nContent-Length: 0\r\n\r\n")
                     continue
                 body = orjson.loads(raw)
                 self.bodies.append(body)

@@ -340,3 +340,14 @@ def test_no_hang_up_leaves_a_lease_behind(tmp_path: Path) -> None:
         engine.process.kill()
         engine.process.wait(5)
         engine.http.close()
+
+
+def test_health_names_the_process(engine: EngineProcess, tmp_path: Path) -> None:
+    """So that a router notices a restart which no health check saw."""
+    names = {engine.http.get("/health").headers["x-pdd-engine-id"] for _ in range(2)}
+    other = EngineProcess("main-decode", tmp_path)
+    try:
+        names.add(other.http.get("/health").headers["x-pdd-engine-id"])
+    finally:
+        assert other.stop() == 0
+    assert len(names) == 2

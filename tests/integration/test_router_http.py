@@ -354,3 +354,19 @@ async def until(condition: Any, timeout_s: float = 5.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
         await asyncio.sleep(0.01)
+
+
+async def test_an_engine_that_restarts_between_two_health_checks_is_thought_empty() -> None:
+    prompt = list(range(32, 32 + 160))
+
+    async def missing(client: httpx.AsyncClient) -> int:
+        return int(trace_of(await post(client, "P-MD", prompt=prompt))["kv"]["missing_tokens"])
+
+    async with FakeEngine() as p, FakeEngine() as r, FakeEngine() as m, router([p], [r], [m]) as client:
+        assert await missing(client) == 160
+        assert await missing(client) <= 16
+        m.engine_id = "second"
+        deadline = time.monotonic() + 10
+        while await missing(client) < 160:
+            assert time.monotonic() < deadline, "the restart was not noticed"
+            await asyncio.sleep(1.2)

@@ -36,6 +36,11 @@ class Reply:
     def retry_after(self) -> bytes:
         return self._connection.retry_after if self._connection is not None else b""
 
+    @property
+    def engine_id(self) -> str:
+        """Which process answered, if it says so (`x-pdd-engine-id`)."""
+        return self._connection.engine_id.decode("latin-1") if self._connection is not None else ""
+
     async def read(self, timeout_s: float) -> bytes:
         """Some bytes of the body, b"" at its end. Raises EngineError, TimedOut."""
         if self._connection is None:

@@ -26,6 +26,7 @@ class Connection(asyncio.Protocol):
         self.status = 0
         self.content_type = b""
         self.retry_after = b""
+        self.engine_id = b""
         self.idle_since_s = 0.0
         self.reused = False
         self.heard = False
@@ -93,6 +94,8 @@ class Connection(asyncio.Protocol):
             self.content_type = value
         elif lowered == b"retry-after":
             self.retry_after = value
+        elif lowered == b"x-pdd-engine-id":
+            self.engine_id = value
         elif lowered in (b"content-length", b"transfer-encoding"):
             self._until_close = False
 
@@ -135,7 +138,7 @@ class Connection(asyncio.Protocol):
         """Begin an exchange. `head` ends with the empty line."""
         self._busy = True
         self.status = 0
-        self.content_type = self.retry_after = b""
+        self.content_type = self.retry_after = self.engine_id = b""
         self.heard = self._head_done = self._done = False
         self._until_close = True
         self._parts = []

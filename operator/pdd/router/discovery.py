@@ -207,11 +207,12 @@ class Discovery:
     async def _probe(self, engine: Engine) -> None:
         services = self._services
         ok = unreachable = False
+        process = ""
         try:
             reply = await services.client.request(engine.target, "GET", b"/health", timeout_s=HEALTH_TIMEOUT_S)
             async with reply:
                 await reply.read_all(HEALTH_TIMEOUT_S)
-                ok = reply.status == 200
+                ok, process = reply.status == 200, reply.engine_id
         except PDDError as error:
             unreachable = error.reason in ("ConnectionRefused", "NotConnected")
-        services.fleet.probed(engine, services.clock(), ok=ok, unreachable=unreachable)
+        services.fleet.probed(engine, services.clock(), ok=ok, unreachable=unreachable, process=process)

@@ -47,13 +47,15 @@ class LineReport:
 @dataclass(slots=True, eq=False)
 class Engine:
     """One engine. sessions: requests that use it now. down_until_s: backed off until then. connected: the link says
-    that it can be reached (always True for fixed addresses)."""
+    that it can be reached (always True for fixed addresses). process: the name that the engine's process gives itself,
+    empty if it gives none."""
 
     id: str
     role: Role
     target: Target
     host: str
     instance: str = ""
+    process: str = ""
     connected: bool = True
     suspect_since_s: float | None = None
     sessions: int = 0
@@ -127,8 +129,15 @@ class Fleet:
         elif engine.failures >= PROBES_TO_DOWN:
             engine.down_until_s = now_s + min(BACKOFF_MAX_S, 0.5 * 2 ** min(engine.failures - 1, 8))
 
-    def probed(self, engine: Engine, now_s: float, *, ok: bool, unreachable: bool = False) -> None:
-        """The result of a health check."""
+    def probed(
+        self, engine: Engine, now_s: float, *, ok: bool, unreachable: bool = False, process: str = ""
+    ) -> None:
+        """The result of a health check. Another process behind the same address (a container that restarted between
+        two checks, beside a link endpoint that lives on) holds nothing of what is known of the one before."""
+        if process and process != engine.process:
+            if engine.process:
+                self.index.purge(engine.id)
+            engine.process = process
         if ok:
             if engine.down_until_s or not engine.known_good or engine.probe_failures:
                 self.succeeded(engine)

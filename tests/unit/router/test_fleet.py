@@ -152,3 +152,16 @@ def test_an_override_is_not_held_back_by_the_ramp() -> None:
     made.update(Role.MAIN, [address("main-decode-0")], 2.0)
     plan = planning.plan(100, (), 10, 2.0, override=Pipeline.P_MD)
     assert (plan.pipeline, plan.main) == (Pipeline.P_MD, "main-decode-0")
+
+
+def test_another_process_at_the_same_address_holds_no_blocks() -> None:
+    """A container that restarts between two health checks is never seen to be away."""
+    made = fleet()
+    engine = made.engines[Role.MAIN]["main-decode-0"]
+    hashes = BlockChain(16, range(160)).hashes
+    made.index.add(engine.id, hashes)
+    for process in ("first", "first", ""):  # the first name is no news, and none says nothing
+        made.probed(engine, 0.0, ok=True, process=process)
+    assert made.index.match(engine.id, hashes) == 10
+    made.probed(engine, 1.0, ok=True, process="second")
+    assert made.index.match(engine.id, hashes) == 0 and engine.ready(1.0)

@@ -236,7 +236,7 @@ class App:
         elif self.draining:
             await self._refuse(send, 503, "draining")
         else:
-            await asgi.send_bytes(send, 200, b"", [])
+            await asgi.send_bytes(send, 200, b"", [(b"x-pdd-engine-id", self._parts.identity.engine_id.encode())])
 
     async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         core = self._parts.engine.core
