@@ -129,9 +129,7 @@ class Fleet:
         elif engine.failures >= PROBES_TO_DOWN:
             engine.down_until_s = now_s + min(BACKOFF_MAX_S, 0.5 * 2 ** min(engine.failures - 1, 8))
 
-    def probed(
-        self, engine: Engine, now_s: float, *, ok: bool, unreachable: bool = False, process: str = ""
-    ) -> None:
+    def probed(self, engine: Engine, now_s: float, *, ok: bool, unreachable: bool = False, process: str = "") -> None:
         """The result of a health check. Another process behind the same address (a container that restarted between
         two checks, beside a link endpoint that lives on) holds nothing of what is known of the one before."""
         if process and process != engine.process:
