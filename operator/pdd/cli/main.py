@@ -31,6 +31,9 @@ EXIT_UNREACHABLE = 3
 EXIT_TIMED_OUT = 124
 EXIT_INTERRUPTED = 130
 
+_FACTS = ("is ", "cannot ", "holds ", "runs ", "the file holds ")
+"""How a remedy begins that says what is wrong rather than what to do."""
+
 EPILOG = (
     "Exit codes: 0 done, 1 failed or not met, 2 wrong usage or invalid input, "
     "3 unreachable or forbidden, 124 timed out, 130 interrupted."
@@ -163,7 +166,8 @@ def report(error: PDDError) -> None:
     """Say on standard error what is wrong and what to do."""
     if isinstance(error, InvalidInput):
         shown = "" if error.value is None else f": {error.value!r}"
-        print(f"error: {error.field}{shown}\nfix:   {error.remedy}", file=sys.stderr)
+        label = "why:  " if error.remedy.startswith(_FACTS) else "fix:  "
+        print(f"error: {error.field}{shown}\n{label} {error.remedy}", file=sys.stderr)
         return
     print(f"error: {error.message} ({error.reason})", file=sys.stderr)
 
@@ -172,6 +176,8 @@ def main() -> None:
     """Entry point. Never shows a traceback without --debug."""
     debug = "--debug" in sys.argv[1:] or bool(os.environ.get("PDD_DEBUG"))
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    if arguments[:1] == ["help"]:  # as git, kubectl and helm have it
+        arguments = [*arguments[1:], "--help"]
     program = Path(sys.argv[0]).name
     try:
         app(args=arguments, prog_name="kubectl pdd" if program.startswith("kubectl-") else "pdd")

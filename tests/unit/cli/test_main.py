@@ -108,3 +108,19 @@ def test_an_interrupt_is_130(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("pdd.cli.validate.run", fail)
     assert invoke("validate", "x.yaml")[0] == 130
+
+
+@pytest.mark.parametrize("words", [(), ("validate",), ("link", "create"), ("bench", "handoff")])
+def test_help_is_a_command_too(invoke: Invoke, words: tuple[str, ...]) -> None:
+    assert invoke("help", *words) == invoke(*words, "--help")
+    assert invoke("help", *words)[0] == 0
+
+
+def test_what_is_wrong_with_a_file_is_not_called_a_fix(invoke: Invoke, tmp_path: Path) -> None:
+    wrong = ((b"\xff\xfe\x00", "is not UTF-8"), (b"a: [", "is not YAML"), (b"a: 1", "holds no PDDDeployment"))
+    for text, words in wrong:
+        file = tmp_path / "wrong.yaml"
+        file.write_bytes(text)
+        command_words = ("validate",) if b"\xff" in text else ("up",)
+        code, _, err = invoke(*command_words, str(file))
+        assert code == 2 and "fix:" not in err and f"why:   {words}" in err
