@@ -31,7 +31,12 @@ def choose_mode(configured: HandoffMode, eager_tokens: int, one_shot_limit_token
     """`configured`, or for Auto: one-shot while the eager tokens fit one cheap extend, else catch-up."""
     if configured is not HandoffMode.AUTO:
         return configured
-    return HandoffMode.ONE_SHOT if eager_tokens <= one_shot_limit_tokens else HandoffMode.CATCH_UP
+    return HandoffMode.ONE_SHOT if fits_one_shot(eager_tokens, one_shot_limit_tokens) else HandoffMode.CATCH_UP
+
+
+def fits_one_shot(eager_tokens: int, one_shot_limit_tokens: int) -> bool:
+    """Auto's choice in plain numbers; the simulator compiles this very function."""
+    return eager_tokens <= one_shot_limit_tokens
 
 
 def choose_step(mode: HandoffMode, rounds: int, batch_tokens: int, previous_batch_tokens: int | None) -> Switch:

@@ -65,8 +65,26 @@ def plan_engine(s: Settings, w: World, engine: int, base: int, leaves: int) -> N
 
 
 @compiled
+def keep_place(w: World, i: int, engine: int) -> None:
+    """A main engine keeps a place for request i, which still decodes at relay decode."""
+    w.req[i].kept = 1
+    w.eng[engine].kept += 1
+    w.eng[engine].used += w.req[i].inputs + w.req[i].outputs
+
+
+@compiled
+def release_place(w: World, i: int, engine: int) -> None:
+    """The place is taken or not needed any more."""
+    if w.req[i].kept:
+        w.req[i].kept = 0
+        w.eng[engine].kept -= 1
+        w.eng[engine].used -= w.req[i].inputs + w.req[i].outputs
+
+
+@compiled
 def join_engine(s: Settings, w: World, i: int, engine: int, base: int, leaves: int, now: float) -> None:
     """Request i decodes `w.req[i].left` tokens here from now on."""
+    release_place(w, i, engine)
     advance_engine(s, w, engine, base, now)
     made = w.req[i].outputs - w.req[i].left
     w.req[i].engine = engine
@@ -103,8 +121,9 @@ def leave_engine(s: Settings, w: World, i: int, engine: int, base: int, leaves: 
 @compiled
 def has_room(s: Settings, w: World, i: int, engine: int) -> bool:
     """Whether a main engine may start one more sequence: a place in the batch, and KV for prompt and answer."""
-    if w.eng[engine].batch >= s.m_most:
+    running = w.eng[engine].batch + w.eng[engine].kept
+    if running >= s.m_most:
         return False
     need = w.req[i].inputs + w.req[i].outputs
     # One that would never fit alone is let in alone, and not kept waiting for ever.
-    return s.m_room <= 0 or w.eng[engine].batch == 0 or w.eng[engine].used + need <= s.m_room
+    return s.m_room <= 0 or running == 0 or w.eng[engine].used + need <= s.m_room

@@ -7,17 +7,15 @@ it, first come, first served.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from pdd.planner.sim.compiled import compiled
 from pdd.planner.sim.queues import push_event, push_target, remove_target, set_next
 from pdd.planner.sim.world import Settings, World
+from pdd.planner.wan import compute_start_s
 
+start_of = compiled(compute_start_s)
 LAND = 5
-MSS_BITS = 1448 * 8
-INITIAL_WINDOW = 10
 
 
 @compiled
@@ -57,9 +55,7 @@ def start_delay_s(s: Settings, bits: float) -> float:
     """The reader's request and the last byte's way, and slow start where connections are not kept warm."""
     if not s.start_rtts:
         return s.rtt_s
-    window = INITIAL_WINDOW * MSS_BITS
-    full = min(bits, min(s.flow_bps, s.capacity_bps) * s.rtt_s)
-    return s.rtt_s * (1.0 + math.log2(1.0 + max(0.0, full) / window))
+    return s.rtt_s + start_of(bits / 8, s.flow_bps, s.rtt_s, s.streams)
 
 
 @compiled

@@ -12,121 +12,38 @@ from __future__ import annotations
 import numpy as np
 
 from pdd.planner.kvlaw import compute_payload_bytes
-from pdd.planner.sim.caches import find_session, keep_blocks, keep_session, match_blocks
 from pdd.planner.sim.compiled import compiled
-from pdd.planner.sim.engines import advance_engine, has_room, join_engine, leave_engine, plan_engine, step_seconds
+from pdd.planner.sim.engines import advance_engine, join_engine, leave_engine, release_place
+from pdd.planner.sim.handover import (
+    ARRIVE,
+    MAIN_JOIN,
+    PREFILLED,
+    RELAY_JOIN,
+    SWITCH,
+    admit,
+    drop_relay,
+    finish,
+    join_main,
+    landed,
+    schedule,
+    switch,
+)
 from pdd.planner.sim.line import LAND, advance_line, deliver, send
-from pdd.planner.sim.queues import find_next, pop_event, push_event
-from pdd.planner.sim.world import BLOCKS, SESSIONS, Settings, World
-from pdd.planner.timing import compute_chunk_s, compute_extend_s, compute_prefill_s
-from pdd.policy.handoff import is_last_step
+from pdd.planner.sim.picks import cached_tokens, keep_prompt, pick_main, pick_prefill, pick_relay
+from pdd.planner.sim.queues import find_next, pop_event
+from pdd.planner.sim.steps import P_STEP, enqueue_prompt, plan_step, take_done
+from pdd.planner.sim.world import Settings, World
+from pdd.planner.timing import compute_prefill_s
 from pdd.policy.line import predict_wait_s
 from pdd.policy.pipeline import ABNORMAL, DIRECT, RELAYED, choose_route
 
 route_of = compiled(choose_route)
 wait_of = compiled(predict_wait_s)
-last_step = compiled(is_last_step)
 payload_of = compiled(compute_payload_bytes)
 prefill_of = compiled(compute_prefill_s)
-chunk_of = compiled(compute_chunk_s)
-extend_of = compiled(compute_extend_s)
 
-ARRIVE, PREFILLED, RELAY_JOIN, SWITCH, MAIN_JOIN = 0, 1, 2, 3, 4
-"""Kinds of events beside LAND; the ends of decoding and of transfers are in the tree."""
 ONE_TOKEN, LOCAL = 4, 5
 """Routes beside those of `pdd.policy.pipeline`: nothing left to decode; same site."""
-OVERLOAD_FACTOR = 1.5
-
-
-@compiled
-def schedule(w: World, at: float, kind: int, i: int) -> None:
-    w.one[0].events = push_event(w.events, w.one[0].events, at, kind, i)
-
-
-@compiled
-def cached_tokens(s: Settings, w: World, i: int, engine: int, main: bool) -> int:
-    """Tokens of the prompt that an engine's prefix cache holds."""
-    if s.cache_kind == BLOCKS:
-        after = w.m_after if main else w.p_after
-        blocks = match_blocks(after, s.stride, engine, w.ids, w.offsets[i], w.offsets[i + 1])
-        whole: int = min(blocks * s.block, w.req[i].inputs)
-        return whole
-    if s.cache_kind == SESSIONS:
-        if main:
-            return find_session(w.m_home, w.m_held, w.first_hit, w.req[i].session, engine, w.req[i].hits)
-        return find_session(w.p_home, w.p_held, w.first_hit, w.req[i].session, engine, w.req[i].hits)
-    hits: int = w.req[i].hits
-    return hits
-
-
-@compiled
-def keep_prompt(s: Settings, w: World, i: int, engine: int, main: bool, tokens: int) -> None:
-    """The engine's cache holds the prompt from now on."""
-    if s.cache_kind == BLOCKS:
-        if main:
-            room = max(1, (s.m_room - w.eng[w.eng.shape[0] - s.mains + engine].used) // s.block) if s.m_room > 0 else 0
-            keep_blocks(
-                w.m_after, w.m_before, w.m_total, s.stride, engine, w.ids, w.offsets[i], w.offsets[i + 1], room
-            )
-        else:
-            room = max(1, s.p_room // s.block) if s.p_room > 0 else 0
-            keep_blocks(
-                w.p_after, w.p_before, w.p_total, s.stride, engine, w.ids, w.offsets[i], w.offsets[i + 1], room
-            )
-    elif s.cache_kind == SESSIONS:
-        if main:
-            room = max(1, s.m_room - w.eng[w.eng.shape[0] - s.mains + engine].used) if s.m_room > 0 else 0
-            keep_session(
-                w.m_home, w.m_held, w.m_total, w.m_after, w.m_before, s.sessions, w.req[i].session, engine, tokens, room
-            )
-        else:
-            keep_session(
-                w.p_home, w.p_held, w.p_total, w.p_after, w.p_before, s.sessions, w.req[i].session, engine, tokens,
-                s.p_room,
-            )  # fmt: skip
-
-
-@compiled
-def pick_prefill(s: Settings, w: World, i: int, now: float) -> int:
-    """The engine that is free first, or the one that holds the prefix if it is not much later."""
-    best = 0
-    for p in range(1, s.prefills):
-        if w.free_at[p] < w.free_at[best]:
-            best = p
-    home = -1
-    if s.cache_kind == SESSIONS and w.req[i].session >= 0:
-        home = w.p_home[w.req[i].session]
-    elif s.cache_kind == BLOCKS:
-        most = 0
-        for p in range(s.prefills):
-            held = match_blocks(w.p_after, s.stride, p, w.ids, w.offsets[i], w.offsets[i + 1])
-            if held > most:
-                most, home = held, p
-    if home >= 0 and max(now, w.free_at[home]) <= max(now, w.free_at[best]) + s.affinity_s:
-        return home
-    return best
-
-
-@compiled
-def pick_main(s: Settings, w: World, i: int, base: int) -> int:
-    """The engine with the fewest sequences, or the one that holds the prefix if it has not many more."""
-    best, least = 0, 1 << 60
-    for m in range(s.mains):
-        load = w.eng[base + m].batch + w.eng[base + m].q_size
-        if load < least:
-            best, least = m, load
-    home = -1
-    if s.main_cache and s.cache_kind == SESSIONS and w.req[i].session >= 0:
-        home = w.m_home[w.req[i].session]
-    elif s.main_cache and s.cache_kind == BLOCKS:
-        most = 0
-        for m in range(s.mains):
-            held = match_blocks(w.m_after, s.stride, m, w.ids, w.offsets[i], w.offsets[i + 1])
-            if held > most:
-                most, home = held, m
-    if home >= 0 and w.eng[base + home].batch + w.eng[base + home].q_size <= OVERLOAD_FACTOR * least + 1:
-        return home
-    return best
 
 
 @compiled
@@ -145,9 +62,34 @@ def arrive(s: Settings, w: World, i: int, now: float) -> None:
         seconds = prefill_of(new, held, s.chunk, s.p_token_s, s.p_half, s.p_attention_s, s.p_fixed_s)
     start = max(now, w.free_at[p])
     w.free_at[p] = start + seconds
-    w.one[0].prefill_s += seconds
     keep_prompt(s, w, i, p, False, w.req[i].inputs)
+    if s.p_steps:
+        enqueue_prompt(w, p, i, new)
+        if w.pre[p].busy == 0:
+            begin_step(s, w, p, now)
+        return
+    w.one[0].prefill_s += seconds
     schedule(w, start + seconds, PREFILLED, i)
+
+
+@compiled
+def begin_step(s: Settings, w: World, p: int, now: float) -> None:
+    """Prefill engine p runs its next step, or rests."""
+    seconds = plan_step(s, w, p)
+    w.pre[p].busy = 1 if seconds > 0 else 0
+    if seconds > 0:
+        w.one[0].prefill_s += seconds
+        schedule(w, now + seconds, P_STEP, p)
+
+
+@compiled
+def step_done(s: Settings, w: World, p: int, base: int, leaf: int, leaves: int, now: float) -> None:
+    """A step of prefill engine p is over: first tokens come out, the next step begins."""
+    i = take_done(s, w, p)
+    while i >= 0:
+        prefilled(s, w, i, base, leaf, leaves, now)
+        i = take_done(s, w, p)
+    begin_step(s, w, p, now)
 
 
 @compiled
@@ -177,7 +119,7 @@ def prefilled(s: Settings, w: World, i: int, base: int, leaf: int, leaves: int, 
     advance_line(s, w, now)
     share = min(1.0, s.flow_bps / s.capacity_bps)
     wait_s = wait_of(size, s.capacity_bps, w.one[0].outstanding, s.rtt_s, share)
-    relay = pick_relay(s, w)
+    relay = pick_relay(s, w, i)
     route = route_of(
         wait_s, w.req[i].outputs, relay >= 0, w.one[0].previous, s.threshold_s, s.abnormal, s.abnormal_tokens,
         s.abnormal_s,
@@ -199,99 +141,6 @@ def prefilled(s: Settings, w: World, i: int, base: int, leaf: int, leaves: int, 
 
 
 @compiled
-def pick_relay(s: Settings, w: World) -> int:
-    """The relay engine with the fewest sessions, -1 if all are full."""
-    best, least = -1, s.r_most
-    for r in range(w.one[0].relays):
-        load = w.eng[r].batch + w.eng[r].q_size
-        if load < least:
-            best, least = r, load
-    return best
-
-
-@compiled
-def landed(s: Settings, w: World, i: int, base: int, leaves: int, now: float) -> None:
-    """The KV is complete at main decode."""
-    w.req[i].landed = now
-    if s.main_cache:
-        keep_prompt(s, w, i, w.req[i].main_of, True, w.req[i].inputs + w.req[i].outputs)
-    if not np.isnan(w.req[i].done):
-        return  # relay decode was done first
-    if w.req[i].route != RELAYED:
-        schedule(w, now, MAIN_JOIN, i)
-        return
-    relay = w.req[i].engine
-    if np.isnan(w.req[i].joined):
-        # It has not even begun at relay decode: nothing to hand over.
-        drop_relay(w, i, relay, now)
-        schedule(w, now, MAIN_JOIN, i)
-        return
-    advance_engine(s, w, relay, base, now)
-    plan_engine(s, w, relay, base, leaves)
-    batch = 1 + int(w.eng[relay].steps - w.req[i].joined + 1e-6)
-    context = w.req[i].inputs + batch
-    step_s = step_seconds(s, True, w.eng[relay].batch, w.eng[relay].context)
-    one_shot = s.one_shot == 1 or (s.one_shot == 0 and batch <= s.one_shot_limit)
-    rounds, before, after_s = 0, -1, 0.0
-    while True:
-        took_s = s.rtt_s + extend_of(batch, context, s.x_fixed_s, s.x_token_s, s.x_context_s)
-        if last_step(one_shot, rounds, batch, before):
-            break
-        after_s += took_s
-        before, rounds = batch, rounds + 1
-        batch = max(1, int(took_s / step_s))
-    w.req[i].stall = took_s
-    schedule(w, now + after_s, SWITCH, i)
-
-
-@compiled
-def drop_relay(w: World, i: int, relay: int, now: float) -> None:
-    """The request needs no place at relay decode any more."""
-    w.one[0].sessions -= 1
-    w.one[0].held += 1
-    w.one[0].holding_s += now - w.req[i].first
-    if np.isnan(w.req[i].joined):
-        w.eng[relay].q_size -= 1
-        w.req[i].engine = -1
-
-
-@compiled
-def join_main(s: Settings, w: World, i: int, base: int, leaves: int, now: float) -> None:
-    """Starts to decode at main decode, or waits there, first come, first served."""
-    engine = base + w.req[i].main_of
-    if w.eng[engine].q_head < 0 and has_room(s, w, i, engine):
-        join_engine(s, w, i, engine, base, leaves, now)
-        return
-    if w.eng[engine].q_tail >= 0:
-        w.req[w.eng[engine].q_tail].link = i
-    else:
-        w.eng[engine].q_head = i
-    w.eng[engine].q_tail = i
-    w.req[i].link = -1
-    w.eng[engine].q_size += 1
-
-
-@compiled
-def admit(s: Settings, w: World, engine: int, base: int, leaves: int, now: float) -> None:
-    """Those that waited at a main engine start as far as there is room."""
-    while w.eng[engine].q_head >= 0 and has_room(s, w, w.eng[engine].q_head, engine):
-        i = w.eng[engine].q_head
-        w.eng[engine].q_head = w.req[i].link
-        if w.eng[engine].q_head < 0:
-            w.eng[engine].q_tail = -1
-        w.eng[engine].q_size -= 1
-        join_engine(s, w, i, engine, base, leaves, now)
-
-
-@compiled
-def finish(s: Settings, w: World, i: int, now: float) -> None:
-    w.req[i].done = now
-    w.one[0].done += 1
-    if s.closed and w.req[i].child >= 0:
-        schedule(w, now + w.req[w.req[i].child].think, ARRIVE, w.req[i].child)
-
-
-@compiled
 def decoded(s: Settings, w: World, engine: int, base: int, leaves: int, now: float) -> None:
     """The engine's next sequence has all its tokens."""
     i = w.members[engine, 0]
@@ -305,6 +154,9 @@ def decoded(s: Settings, w: World, engine: int, base: int, leaves: int, now: flo
     if relay:
         drop_relay(w, i, engine, now)
     finish(s, w, i, now)
+    if relay and w.req[i].kept:
+        release_place(w, i, base + w.req[i].main_of)
+        admit(s, w, base + w.req[i].main_of, base, leaves, now)
     if not relay:
         admit(s, w, engine, base, leaves, now)
 
@@ -315,6 +167,8 @@ def handle(s: Settings, w: World, kind: int, i: int, base: int, leaf: int, leave
         arrive(s, w, i, now)
     elif kind == PREFILLED:
         prefilled(s, w, i, base, leaf, leaves, now)
+    elif kind == P_STEP:
+        step_done(s, w, i, base, leaf, leaves, now)
     elif kind == LAND:
         landed(s, w, i, base, leaves, now)
     elif kind == MAIN_JOIN:
@@ -324,15 +178,7 @@ def handle(s: Settings, w: World, kind: int, i: int, base: int, leaf: int, leave
             w.eng[w.req[i].engine].q_size -= 1
             join_engine(s, w, i, w.req[i].engine, base, leaves, now)
     elif kind == SWITCH and np.isnan(w.req[i].done):
-        relay = w.req[i].engine
-        made = leave_engine(s, w, i, relay, base, leaves, now)
-        drop_relay(w, i, relay, now)
-        w.req[i].relayed = made
-        w.req[i].left -= made
-        if w.req[i].left <= 0:
-            finish(s, w, i, now)
-        else:
-            schedule(w, now + w.req[i].stall, MAIN_JOIN, i)
+        switch(s, w, i, base, leaves, now)
 
 
 @compiled

@@ -22,8 +22,8 @@ class Columns:
     """The requests of a run in order of arrival, those of the warm-up left out; [n] each.
 
     arrival_s, first_s, second_s, done_s: times; NaN where there is no second token. landed_s: NaN if nothing crossed or
-    it came too late. route: code of ROUTES. relayed: tokens that relay decode made. stall_s: pause at the switch, NaN
-    without one. payload_bytes: what main decode lacked. p_hit, m_hit: tokens found in the caches.
+    nothing waited for it. route: code of ROUTES. relayed: tokens that relay decode made. stall_s: pause at the switch,
+    NaN without one. payload_bytes: what main decode lacked. p_hit, m_hit: tokens found in the caches.
     """
 
     arrival_s: Floats
@@ -41,51 +41,72 @@ class Columns:
     payload_bytes: Floats
 
     @property
-    def ttft_s(self) -> Floats:
-        """Arrival to the first token, which prefill makes and which is sent at once."""
+    def first_token_s(self) -> Floats:
+        """Arrival to the first token, which prefill makes and which is sent at once. [n]"""
         return self.first_s - self.arrival_s
 
     @property
-    def second_token_s(self) -> Floats:
-        """Arrival to the second token: the first that a decode engine makes. Of requests that have one."""
+    def ttft_s(self) -> Floats:
+        """Arrival until tokens flow: the first token of a decode engine, the transfer before it included where nothing
+        hides it. An answer of one token flows at once. [n]"""
+        flows = np.where(self.output_tokens > 1, self.second_s, self.first_s)
+        return np.asarray(flows - self.arrival_s, np.float64)
+
+    @property
+    def second_gap_s(self) -> Floats:
+        """First token to second token: what the client sees of the transfer. Of requests with two tokens or more."""
         has = self.output_tokens > 1
-        return self.second_s[has] - self.arrival_s[has]
+        return self.second_s[has] - self.first_s[has]
 
     @property
     def tpot_s(self) -> Floats:
-        """Seconds a token after the first, over the whole answer. Of requests with two tokens or more."""
-        has = self.output_tokens > 1
-        return (self.done_s[has] - self.first_s[has]) / (self.output_tokens[has] - 1)
+        """Seconds a token once tokens flow, the handoff's pause included. Of requests with three tokens or more."""
+        has = self.output_tokens > 2
+        return (self.done_s[has] - self.second_s[has]) / (self.output_tokens[has] - 2)
+
+    @property
+    def e2e_s(self) -> Floats:
+        """Arrival to the last token. [n]"""
+        return self.done_s - self.arrival_s
 
 
 @dataclass(frozen=True, slots=True)
 class SimResult:
-    """One run. `ttft`, `second_token`, `tpot`: by share (0.5, 0.9, 0.99); None where too few requests say it (`notes`
-    says why). second_token: time to the second token, where the line shows. pipelines: share of requests. utilisation:
-    mean busy share of each stage's engines, of the line its share of usable bits. goodput_per_s: requests a second that
-    keep the SLA in TTFT and TPOT."""
+    """One run. Percentiles by share (0.5, 0.9, 0.99), None where too few requests say it (`notes` says why):
+    `first_token` (P's), `ttft` (until tokens flow; what the SLA means), `second_gap`, `tpot`, `e2e`, as `Columns` says.
+
+    pipelines: share of requests. utilisation: mean busy share of each stage's engines, of the line its share of usable
+    bits. mean_sequences: sequences in decode, mean over time, all engines of a stage together. max_stall_s: longest
+    pause at a switch. throughput_per_s: answers that end a second while requests come. goodput_per_s:
+    share of requests within the SLA's P99 limits (P90 where it has no P99) x arrivals a second.
+    """
 
     way: Way
     requests: int
     span_s: float
+    first_token: Mapping[float, Estimate | None]
     ttft: Mapping[float, Estimate | None]
-    second_token: Mapping[float, Estimate | None]
+    second_gap: Mapping[float, Estimate | None]
     tpot: Mapping[float, Estimate | None]
+    e2e: Mapping[float, Estimate | None]
     pipelines: Mapping[str, float]
     relay_token_share: float
     mean_hit: float
     line_bytes: float
     utilisation: Mapping[str, float]
+    mean_sequences: Mapping[str, float]
     throughput_per_s: float
     goodput_per_s: float
     mean_stall_s: float
+    max_stall_s: float
     relay_engines: tuple[tuple[float, int, str], ...]
     notes: tuple[str, ...]
     columns: Columns
 
 
 def build_result(
-    way: Way, columns: Columns, sla: Sla, utilisation: Mapping[str, float], line_bytes: float,
+    way: Way, columns: Columns, sla: Sla, utilisation: Mapping[str, float], mean_sequences: Mapping[str, float],
+    line_bytes: float,
     relay_engines: tuple[tuple[float, int, str], ...] = (), extra_notes: tuple[str, ...] = (),
 ) -> SimResult:  # fmt: skip
     """All figures from the columns."""
@@ -98,7 +119,7 @@ def build_result(
     elif sla.ttft_p90_s is not None:
         good &= ttft <= sla.ttft_p90_s
     if sla.tpot_p99_s is not None:
-        many = columns.output_tokens > 1
+        many = columns.output_tokens > 2
         good[many] &= tpot <= sla.tpot_p99_s
     tokens = int(columns.output_tokens.sum())
     stalls = columns.stall_s[~np.isnan(columns.stall_s)]
@@ -111,21 +132,47 @@ def build_result(
         way=way,
         requests=n,
         span_s=span_s,
-        ttft={share: estimate(ttft, share) for share in SHARES},
-        second_token={share: estimate(columns.second_token_s, share) for share in SHARES},
-        tpot={share: estimate(tpot, share) for share in SHARES},
+        first_token=_percentiles(columns.first_token_s),
+        ttft=_percentiles(ttft),
+        second_gap=_percentiles(columns.second_gap_s),
+        tpot=_percentiles(tpot),
+        e2e=_percentiles(columns.e2e_s),
         pipelines={name: share for name, share in names.items() if share > 0},
         relay_token_share=float(columns.relayed.sum()) / tokens if tokens else 0.0,
         mean_hit=float(np.mean(columns.m_hit / prompt)) if n else 0.0,
         line_bytes=line_bytes,
         utilisation=utilisation,
-        throughput_per_s=n / span_s if span_s > 0 else 0.0,
-        goodput_per_s=float(good.sum()) / span_s if span_s > 0 else 0.0,
+        mean_sequences=mean_sequences,
+        throughput_per_s=_rate_inside(columns, span_s),
+        goodput_per_s=float(good.mean()) * _arrival_rate(columns, span_s) if n else 0.0,
         mean_stall_s=float(stalls.mean()) if len(stalls) else 0.0,
+        max_stall_s=float(stalls.max()) if len(stalls) else 0.0,
         relay_engines=relay_engines,
         notes=notes + extra_notes,
         columns=columns,
     )
+
+
+def _percentiles(samples: Floats) -> dict[float, Estimate | None]:
+    return {share: estimate(samples, share) for share in SHARES}
+
+
+def _arrival_rate(columns: Columns, span_s: float) -> float:
+    """Requests a second while they come; the drain after the last arrival would make a short run look slow."""
+    n, come_s = len(columns.arrival_s), float(columns.arrival_s[-1] - columns.arrival_s[0])
+    if come_s > 0:
+        return (n - 1) / come_s
+    return n / span_s if span_s > 0 else 0.0
+
+
+def _rate_inside(columns: Columns, span_s: float) -> float:
+    """Answers that end a second, between the first and the last arrival."""
+    if not len(columns.arrival_s):
+        return 0.0
+    start, end = float(columns.arrival_s[0]), float(columns.arrival_s[-1])
+    if end <= start:
+        return len(columns.arrival_s) / span_s if span_s > 0 else 0.0
+    return float((columns.done_s <= end).sum()) / (end - start)
 
 
 def trace_request(columns: Columns, index: int) -> dict[str, Any]:

@@ -31,7 +31,8 @@ class SimOptions:
     fuse_tails: a last partial chunk shares its forward with the next request. slow_start: connections on the line are
     cold. affinity_s: so much later may the prefill engine be that holds the prefix. overhead_s: added to each forward.
     warmup_share: share of the requests, from the first, whose figures are left out. scaling: the law for relay decode
-    (None: fixed). progress: told now and then.
+    (None: fixed). progress: told now and then. prefill_steps: prompts share each step of prefill as engines do it,
+    those with at most short_tokens left first (`pdd.planner.sim.steps`); else one after the other, which is faster.
     """
 
     seed: int = 0
@@ -48,6 +49,8 @@ class SimOptions:
     engine_start_s: float = 30.0
     sla: Sla = field(default_factory=Sla)
     progress: Progress | None = None
+    prefill_steps: bool = False
+    short_tokens: int = 0
 
 
 def simulate(fleet: Fleet, load: Load, options: SimOptions | None = None) -> SimResult:
@@ -63,7 +66,7 @@ def simulate(fleet: Fleet, load: Load, options: SimOptions | None = None) -> Sim
     settings = make_settings(
         fleet, load, fuse_tails=options.fuse_tails, caches=options.caches, main_cache=options.main_cache,
         closed=options.closed_loop, slow_start=options.slow_start, affinity_s=options.affinity_s,
-        overhead_s=options.overhead_s,
+        overhead_s=options.overhead_s, prefill_steps=options.prefill_steps, short_tokens=options.short_tokens,
     )  # fmt: skip
     scaled = options.scaling is not None and fleet.way is Way.PDD
     law = options.scaling
@@ -121,5 +124,6 @@ def _result(
     crossed = np.isin(req["route"], (0, 1, 3))
     return build_result(
         fleet.way, columns, options.sla, {k: float(v) for k, v in utilisation.items()},
+        {"relay": float(one["relay_seq_s"]) / span_s, "main": float(one["main_seq_s"]) / span_s},
         float(req["payload"][crossed].sum()), changes,
     )  # fmt: skip

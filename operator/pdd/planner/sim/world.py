@@ -10,6 +10,7 @@ from pdd.api.config import HandoffMode
 from pdd.common.errors import InvalidInput
 from pdd.planner.fleet import Fleet, Way
 from pdd.planner.load import Load
+from pdd.planner.wan import flow_rate_bps
 
 Array = Any
 NO_CACHE, SESSIONS, BLOCKS = 0, 1, 2
@@ -42,10 +43,12 @@ class Settings(NamedTuple):
     r_most: int
     m_most: int
     m_room: int
+    r_room: int
     capacity_bps: float
     flow_bps: float
     rtt_s: float
     start_rtts: bool
+    streams: int
     connections: int
     local_bps: float
     local_rtt_s: float
@@ -68,6 +71,9 @@ class Settings(NamedTuple):
     closed: bool
     affinity_s: float
     extra_s: float
+    p_steps: bool  # prefill goes step by step (see pdd.planner.sim.steps)
+    p_short: int
+    p_most: int
 
 
 class World(NamedTuple):
@@ -76,6 +82,7 @@ class World(NamedTuple):
     req: [n] of REQUEST. eng: [E] of ENGINE, relay engines first, then main. targets, members: [E, most], each row the
     heap of one engine. tree: when each server has its next event. events: the heap of EVENT. free_at: [P]. l_targets,
     l_members: the line's heap. p_*, m_*: the prefix caches (`pdd.planner.sim.caches`). one: [1] of ONE.
+    pre: [P] of PREFILL.
     """
 
     req: Array
@@ -101,6 +108,7 @@ class World(NamedTuple):
     m_before: Array
     first_hit: Array
     one: Array
+    pre: Array
 
 
 REQUEST = np.dtype(
@@ -108,14 +116,17 @@ REQUEST = np.dtype(
         "arrival", "think", "came", "first", "second", "done", "stall", "landed", "payload", "joined")]
     + [(name, np.int64) for name in (
         "inputs", "outputs", "hits", "session", "previous", "child", "relayed", "p_hit", "m_hit", "main_of", "engine",
-        "left", "link", "route")],
+        "left", "link", "kept", "route", "p_left", "p_now")],
     align=True,
 )  # fmt: skip
 """One request: the load, what came of it (seconds; NaN: has not happened), where it is now."""
 ENGINE = np.dtype(
     [("steps", np.float64), ("since", np.float64), ("context", np.float64), ("batch", np.int64), ("used", np.int64),
+     ("kept", np.int64),
      ("q_head", np.int64), ("q_tail", np.int64), ("q_size", np.int64)], align=True
 )  # fmt: skip
+PREFILL = np.dtype([("head", np.int64), ("tail", np.int64), ("busy", np.int64)], align=True)
+"""A prefill engine that goes step by step: its prompts, linked in order of arrival, and whether a step is under way."""
 EVENT = np.dtype([("at", np.float64), ("kind", np.int64), ("who", np.int64)], align=True)
 ONE = np.dtype(
     [(name, np.int64) for name in (
@@ -137,7 +148,8 @@ def pack(s: Settings) -> Any:
 
 
 def make_settings(fleet: Fleet, load: Load, *, fuse_tails: bool, caches: bool, main_cache: bool, closed: bool,
-                  slow_start: bool, affinity_s: float, overhead_s: float) -> Settings:  # fmt: skip
+                  slow_start: bool, affinity_s: float, overhead_s: float, prefill_steps: bool = False,
+                  short_tokens: int = 0) -> Settings:  # fmt: skip
     """The fleet and the options as plain numbers. Raises InvalidInput for a fleet that lacks an engine it needs."""
     for name, pool in (("prefill", fleet.prefill), ("main", fleet.main)):
         if pool.engines < 1:
@@ -146,7 +158,6 @@ def make_settings(fleet: Fleet, load: Load, *, fuse_tails: bool, caches: bool, m
     line, rules = fleet.line, fleet.rules
     relays = fleet.relay.engines if fleet.way is Way.PDD else 0
     kind = NO_CACHE if not caches else BLOCKS if load.blocks is not None else SESSIONS
-    flow = line.flow_bps * max(1, line.streams) if line.flow_bps > 0 else float("inf")
     p_room, m_room = prefill.kv_capacity_tokens, main.kv_capacity_tokens
     block = load.blocks.block_tokens if load.blocks is not None else max(1, fleet.block_tokens)
     mode = rules.handoff_mode
@@ -162,8 +173,10 @@ def make_settings(fleet: Fleet, load: Load, *, fuse_tails: bool, caches: bool, m
         m_context_s=main.decode.per_context_token_s,
         x_fixed_s=main.extend.fixed_s, x_token_s=main.extend.per_token_s, x_context_s=main.extend.per_context_token_s,
         r_most=max(1, min(relay.max_sequences, rules.relay_sessions_per_engine)), m_most=max(1, main.max_sequences),
-        m_room=m_room, capacity_bps=line.capacity_bps * line.efficiency, flow_bps=flow, rtt_s=line.rtt_s,
-        start_rtts=slow_start, connections=line.connections, local_bps=line.local_bps, local_rtt_s=line.local_rtt_s,
+        m_room=m_room, r_room=relay.kv_capacity_tokens, capacity_bps=line.capacity_bps * line.efficiency,
+        flow_bps=flow_rate_bps(line), rtt_s=line.rtt_s, start_rtts=slow_start or line.slow_start,
+        streams=max(1, line.streams),
+        connections=line.connections, local_bps=line.local_bps, local_rtt_s=line.local_rtt_s,
         kappa=fleet.kv.bytes_per_token, sigma=fleet.kv.window_bytes_per_token, window=fleet.kv.window_tokens,
         state_bytes=fleet.kv.state_bytes, threshold_s=rules.relay_threshold_s, abnormal=rules.abnormal_enabled,
         abnormal_tokens=rules.abnormal_max_output_tokens, abnormal_s=rules.abnormal_min_transfer_s,
@@ -171,7 +184,8 @@ def make_settings(fleet: Fleet, load: Load, *, fuse_tails: bool, caches: bool, m
         one_shot_limit=rules.one_shot_limit_tokens, cache_kind=kind, p_room=p_room, main_cache=main_cache, block=block,
         sessions=int(load.session.max()) + 1 if len(load) else 0,
         stride=(int(load.blocks.ids.max()) + 2 if load.blocks is not None and len(load.blocks.ids) else 1),
-        closed=closed, affinity_s=affinity_s, extra_s=0.0,
+        closed=closed, affinity_s=affinity_s, extra_s=0.0, p_steps=prefill_steps, p_short=short_tokens,
+        p_most=max(1, prefill.max_sequences),
     )  # fmt: skip
 
 
@@ -213,11 +227,11 @@ def make_world(s: Settings, load: Load, max_relays: int) -> World:
     m = cache(s.mains)
     return World(
         _requests(load), _engines(engines), np.zeros((engines, most), f64), np.zeros((engines, most), i64),
-        np.full(2 * leaves, np.inf, f64), np.zeros(2 * n + 16, EVENT), np.zeros(s.prefills, f64),
+        np.full(2 * leaves, np.inf, f64), np.zeros(2 * n + 16 + s.prefills, EVENT), np.zeros(s.prefills, f64),
         np.zeros(n + 1, f64), np.zeros(n + 1, i64),
         blocks.offsets.astype(i64) if blocks is not None else np.zeros(1, i64),
         blocks.ids.astype(i64) if blocks is not None else np.zeros(1, i64),
-        *p, *m, first_hit, _one(max_relays),
+        *p, *m, first_hit, _one(max_relays), _prefills(s.prefills),
     )  # fmt: skip
 
 
@@ -239,6 +253,12 @@ def _engines(count: int) -> Array:
     eng = np.zeros(count, ENGINE)
     eng["q_head"] = eng["q_tail"] = -1
     return eng
+
+
+def _prefills(count: int) -> Array:
+    pre = np.zeros(count, PREFILL)
+    pre["head"] = pre["tail"] = -1
+    return pre
 
 
 def _one(relays: int) -> Array:
