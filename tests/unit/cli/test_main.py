@@ -31,7 +31,9 @@ def test_pdd_alone_is_a_short_help_with_examples(invoke: Invoke) -> None:
     _, out, err = invoke()
     text = out + err
     assert "pdd validate crds/samples/full.yaml" in text and "Exit codes:" in text
-    assert len(text.splitlines()) <= 32 and "\x1b" not in text
+    commands = text.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert 8 <= len(commands) <= 16, "one line a command"
+    assert len(text.splitlines()) - len(commands) <= 20 and "\x1b" not in text
 
 
 def test_version(invoke: Invoke) -> None:
