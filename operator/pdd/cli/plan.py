@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,9 +66,13 @@ def run(options: PlanOptions) -> int:
     spec = read_spec(options, chips)
     judge, spec = build_judge(spec, options.seed)
     question = resolve(spec, chips, judge.longest_tokens)
+    if not is_compiled():
+        console.say("the simulator is compiled first, once on each machine: about a minute")
     answer = make_answer(question, judge, say=lambda text: console.say(f"{time.monotonic() - begun:5.1f} s  {text}"))
     lines = summarise(answer)
-    if options.out and answer.search.chosen:
+    if options.out and answer.search.chosen is None:
+        console.say(f"not written: {options.out}, since no plan keeps the promise")
+    elif options.out and answer.search.chosen:
         options.out.write_text(render_yaml(question, answer.search.chosen, lines[0]))
         console.say(f"written: {options.out} (check: pdd validate {options.out})")
     if options.report:
@@ -84,6 +89,12 @@ def run(options: PlanOptions) -> int:
         shown = [lines[0], "", *explain(answer), "", *lines[1:]] if options.explain else lines
         console.result("\n".join(shown))
     return 0 if answer.feasible else 1
+
+
+def is_compiled() -> bool:
+    """Whether numba's cache holds anything of ours, as far as can be seen from outside."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pdd" / "numba"
+    return next(Path(os.environ.get("NUMBA_CACHE_DIR") or cache).glob("**/*.nbc"), None) is not None
 
 
 def read_spec(options: PlanOptions, chips: Mapping[str, Chip]) -> PlanSpec:

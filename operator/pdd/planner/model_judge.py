@@ -7,6 +7,7 @@ an engine that always has some sequence to run is busy long before it is full.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from pdd.planner.traces import read_trace
 from pdd.planner.workload import Workload, generate
 
 if TYPE_CHECKING:
-    from pdd.planner.sim import SimResult
+    from pdd.planner.sim import Estimate, SimResult
 
 SEEDS = 5
 REQUESTS = 6_000
@@ -36,6 +37,9 @@ REQUESTS = 6_000
 ROWS = 512
 MIN_BEYOND = 20
 """Requests that must lie beyond a percentile before it is given."""
+WARMUP = 0.1
+"""Share of a run's requests that are left out, as `sim.SimOptions` has it."""
+LEAST_REQUESTS = math.ceil(MIN_BEYOND * 100 / (1 - WARMUP))
 _STAGES = {
     StageName.PREFILL: Stage.PREFILL,
     StageName.LOCAL: Stage.LOCAL,
@@ -69,6 +73,10 @@ def build_loads(spec: PlanSpec, seed: int, seeds: int = SEEDS, requests: int = R
     """One load for each seed; of a trace: the trace itself, once. Raises InvalidInput that names the file's field."""
     if spec.load.trace is not None:
         load = read_trace(spec.load.trace, MAX_TRACE)
+        promised = spec.sla.ttft_p99_s is not None or spec.sla.tpot_p99_s is not None
+        if promised and len(load) < LEAST_REQUESTS:
+            remedy = f"a P99 is promised, and it needs {LEAST_REQUESTS:,} requests: give a longer trace, or no P99"
+            raise InvalidInput(spec.place("workload.trace"), f"{len(load)} requests", remedy)
         if spec.load.rate_per_s <= 0 and load.rate_per_s <= 0:
             remedy = "its requests all come at once: give workload.rate (or --rate)"
             raise InvalidInput(spec.place("workload.trace"), str(spec.load.trace), remedy)
@@ -140,11 +148,12 @@ class ModelJudge:
         runs = [measure(result, sla, rate) for result in results]
         said = predict(fleet, self.stats, rate, sla)
         tails = tuple(run.ttft[2] for run in runs)
+        known, only = all(run.tail for run in runs), results[0] if len(results) == 1 else None
         return Figures(
-            ttft_p50_s=_span([run.ttft[0] for run in runs]),
-            ttft_p90_s=_span([run.ttft[1] for run in runs]),
-            ttft_p99_s=_span(tails) if all(run.tail for run in runs) else None,
-            tpot_p99_s=_span([run.tpot for run in runs]) if all(run.tail for run in runs) else None,
+            ttft_p50_s=_span([run.ttft[0] for run in runs], only and only.ttft[0.5]),
+            ttft_p90_s=_span([run.ttft[1] for run in runs], only and only.ttft[0.9]),
+            ttft_p99_s=_span(tails, only and only.ttft[0.99]) if known else None,
+            tpot_p99_s=_span([run.tpot for run in runs], only and only.tpot[0.99]) if known else None,
             goodput_per_s=_span([run.goodput_per_s for run in runs]),
             utilisation=_utilisation(said),
             relay_share=float(np.mean([result.relay_token_share for result in results])),
@@ -160,7 +169,9 @@ class ModelJudge:
 
         load = _head(self._load(seed), requests)
         self.simulated_requests += len(load)
-        return simulate(fleet, with_rate(load, rate_per_s or self.rate_per_s), SimOptions(seed=seed, sla=sla))
+        return simulate(
+            fleet, with_rate(load, rate_per_s or self.rate_per_s), SimOptions(seed=seed, sla=sla, warmup_share=WARMUP)
+        )
 
     def _load(self, index: int) -> Load:
         load = self.loads[index]
@@ -210,7 +221,10 @@ def _utilisation(said: Prediction) -> dict[Stage, float]:
     return {_STAGES[stage.name]: float(stage.utilisation) for stage in said.stages}
 
 
-def _span(values: Sequence[float]) -> Span:
+def _span(values: Sequence[float], only: Estimate | None = None) -> Span:
+    """Over seeds by Student's t; of a single run its own interval (batch means), where it has one."""
+    if only is not None and only.low is not None and only.high is not None:
+        return Span(only.value, only.low, only.high)
     return Span(*compute_span(values))
 
 
