@@ -305,6 +305,17 @@ async def test_ready_names_the_stage_that_is_missing() -> None:
         assert (await client.get("/v1/models")).json()["data"][0]["id"] == "tiny"
 
 
+async def test_lengths_and_hits_of_requests_are_told() -> None:
+    async with FakeEngine() as p, FakeEngine() as r, router([p], [r], []) as client:
+        usage = (await post(client)).json()["usage"]
+        told = (await client.get("/internal/workload")).json()
+        ((age_s, prompt, cached, output),) = told["rows"]
+        assert 0 <= age_s <= told["reach_s"] < 60
+        assert (prompt, output) == (usage["prompt_tokens"], usage["completion_tokens"])
+        assert cached == usage["prompt_tokens_details"]["cached_tokens"]
+        assert "pdd_router_prompt_hit_ratio_count 1.0" in (await client.get("/metrics")).text
+
+
 async def test_drain_sends_no_new_session_there() -> None:
     async with FakeEngine() as p, FakeEngine() as r, router([p], [r], []) as client:
         assert (await post(client)).status_code == 200

@@ -71,6 +71,15 @@ def test_a_healthy_deployment_is_a_verdict_and_few_lines() -> None:
     assert is_ready(deployment())
 
 
+def test_the_plan_is_the_use_of_each_stage() -> None:
+    names = ("prefill", "local transfer", "line", "relay decode", "main decode")
+    stages = [{"name": name, "utilizationPercent": 101} for name in names]
+    (line,) = [each for each in deployment_lines(deployment(plan={"stages": stages}), NOW) if "predicted" in each]
+    assert line == "  predicted use  prefill 101 %, line 101 %, relay decode 101 %, main decode 101 %"
+    nothing = deployment(plan={"reason": "TooFewRequests", "message": "3 requests"})
+    assert not any("predicted" in each for each in deployment_lines(nothing, NOW))
+
+
 def test_a_lost_b_is_unknown_and_stale_not_zero() -> None:
     roles = [
         {"role": "mainDecode", "site": "B", "desired": 2, "reason": "MemberLost", "observedAt": "2026-12-01T11:58:00Z"}
