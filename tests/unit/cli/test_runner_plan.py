@@ -101,7 +101,7 @@ def test_direct_transport_is_refused(tmp_path: Path) -> None:
     def direct(link: Any, deployment: Any) -> None:
         link["spec"] = {k: v for k, v in link["spec"].items() if k != "endpoint"} | {"transport": "Direct"}
 
-    with pytest.raises(InvalidInput, match="local processes need Gateway"):
+    with pytest.raises(InvalidInput, match="use Gateway"):
         planned(tmp_path, edited(tmp_path, direct))
 
 
@@ -127,6 +127,7 @@ def test_the_configuration_is_camel_case(tmp_path: Path) -> None:
     [
         ("kvBlocks", "kvBlokcs", "did you mean kvBlocks?"),
         ("capacityMbps: 100", "capacityMbps: 0", "spec.line.capacityMbps"),
+        ("capacityMbps: 100", 'capacityMbps: "100"', "without quotes"),
         ("kind: PDDLink", "kind: " + "[" * 3000 + "]" * 3000, "nested too deeply"),
         ("name: tiny  ", "name: [tiny]  ", "spec.model.name"),
     ],

@@ -68,7 +68,7 @@ def load_local_spec(path: Path, name: str = "") -> LocalSpec:
             elif kind == "PDDLink":
                 links.append(PDDLink.from_object(document))
     except InvalidInput as error:
-        raise _explained(path, error) from error
+        raise (error if error.field == "FILE" else _first_error(path) or error) from error
     if name:
         deployments = [deployment for deployment in deployments if deployment.name == name]
     if not deployments:
@@ -85,16 +85,16 @@ def load_local_spec(path: Path, name: str = "") -> LocalSpec:
     if deployment.spec.engine.type != EngineType.REFERENCE:
         remedy = "runs on a cluster; local processes need `reference`"
         raise InvalidInput("spec.engine.type", deployment.spec.engine.type.value, remedy)
+    if (wrong := _first_error(path)) is not None:
+        raise wrong  # what an API server would refuse must not run here either: one file, every place
     return LocalSpec(deployment, matching[0])
 
 
-def _explained(path: Path, error: InvalidInput) -> InvalidInput:
-    """The same, as `pdd validate` says it: with the place, and the key that was meant."""
-    if error.field == "FILE":
-        return error
+def _first_error(path: Path) -> InvalidInput | None:
+    """What `pdd validate` finds first, with its place and the key that was meant; None if the file is valid."""
     problems = [p for p in validate_texts([(str(path), path.read_text())]).problems if p.severity is Severity.ERROR]
     if not problems:
-        return error
+        return None
     first = problems[0]
     more = f"; `pdd validate {path}` shows all {len(problems)} errors" if len(problems) > 1 else ""
     remedy = f"{first.problem}: {first.remedy} ({path}:{first.line}:{first.column}{more})"
