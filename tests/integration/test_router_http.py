@@ -310,7 +310,7 @@ async def test_lengths_and_hits_of_requests_are_told() -> None:
         usage = (await post(client)).json()["usage"]
         told = (await client.get("/internal/workload")).json()
         ((age_s, prompt, cached, output),) = told["rows"]
-        assert 0 <= age_s <= told["reach_s"] < 60
+        assert 0 <= age_s <= told["reach_s"] < 60 and told["unserved"] == 0
         assert (prompt, output) == (usage["prompt_tokens"], usage["completion_tokens"])
         assert cached == usage["prompt_tokens_details"]["cached_tokens"]
         assert "pdd_router_prompt_hit_ratio_count 1.0" in (await client.get("/metrics")).text

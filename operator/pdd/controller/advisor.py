@@ -50,27 +50,36 @@ class AdviceInputs:
     rtt_s: float = 0.0
 
 
-Report = tuple[float, list[list[float]]]
+@dataclass(frozen=True, slots=True)
+class SeenLoad:
+    """One router's report, as `pdd.planner.advice.Report` takes it."""
+
+    reach_s: float
+    rows: tuple[tuple[float, ...], ...]
+    unserved: int
 
 
-def parse_seen(body: Any) -> Report:
+def parse_seen(body: Any) -> SeenLoad:
     """`GET /internal/workload`. Raises KeyError, TypeError or ValueError if it is something else."""
-    rows = [[float(value) for value in row] for row in body["rows"]]
+    rows = tuple(tuple(float(value) for value in row) for row in body["rows"])
+    reach_s, unserved = float(body["reach_s"]), int(body["unserved"])
     if any(len(row) != 4 or not all(math.isfinite(v) and v >= 0 for v in row) for row in rows):
         raise ValueError("a row is [age_s, prompt, cached, output], none negative")
-    return float(body["reach_s"]), rows
+    if not math.isfinite(reach_s) or unserved < 0:
+        raise ValueError("reach_s must be finite, unserved not negative")
+    return SeenLoad(reach_s, rows, unserved)
 
 
-def build_plan(inputs: AdviceInputs, reports: Sequence[Report], old: PlanStatus | None, now: str) -> PlanStatus:
+def build_plan(inputs: AdviceInputs, reports: Sequence[SeenLoad], old: PlanStatus | None, now: str) -> PlanStatus:
     """The status for one look at all routers. What cannot be judged says why, and `feasible` is absent."""
-    from pdd.planner.advice import advise, merge_seen
+    from pdd.planner.advice import Report, advise, merge_seen
     from pdd.planner.running import build_running
 
     try:
         running = build_running(
             inputs.deployment, inputs.link, inputs.relay_engines, inputs.calibration, rtt_s=inputs.rtt_s
         )
-        observed = merge_seen(reports)
+        observed = merge_seen([Report(report.reach_s, report.rows, report.unserved) for report in reports])
     except InvalidInput as error:
         missing = "TooFewRequests" if error.field == "requests" else "NotModelled"
         text = error.remedy if error.field == "requests" else error.message
@@ -191,7 +200,7 @@ class Advisor:
             self.plan = plan
             self._on_change()
 
-    async def _ask(self, session: aiohttp.ClientSession, ip: str) -> Report | None:
+    async def _ask(self, session: aiohttp.ClientSession, ip: str) -> SeenLoad | None:
         try:
             async with session.get(f"http://{ip}:{PORT}/internal/workload") as response:
                 if response.status != 200:

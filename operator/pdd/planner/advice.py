@@ -29,7 +29,15 @@ MOST_BPS = 1.6e12
 ROWS = 512
 MIN_REQUESTS = 20
 
-Row = Sequence[float]
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One router's. reach_s: seconds that it reaches back. rows: of requests that were served, [age_s, prompt, cached,
+    output] tokens. unserved: requests that arrived beside them, refused or still open."""
+
+    reach_s: float
+    rows: Sequence[Sequence[float]]
+    unserved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +77,20 @@ class Advice:
     message: str
 
 
-def merge_seen(reports: Iterable[tuple[float, Sequence[Row]]]) -> Observed:
-    """Of several routers' reports: (seconds that the report reaches back, rows [age_s, prompt, cached, output]).
+def merge_seen(reports: Iterable[Report]) -> Observed:
+    """Of several routers' reports.
 
     Rates add up; of the rows those that all reports cover are taken (all, if these are too few). Raises InvalidInput
     for fewer than MIN_REQUESTS.
     """
-    reports = [(reach_s, rows) for reach_s, rows in reports if reach_s > 0]
-    every = np.array([row for _, found in reports for row in found], dtype=np.float64).reshape(-1, 4)
+    reports = [report for report in reports if report.reach_s > 0]
+    every = np.array([row for report in reports for row in report.rows], dtype=np.float64).reshape(-1, 4)
     if len(every) < MIN_REQUESTS:
         remedy = f"the routers saw {len(every)} requests lately; advice needs {MIN_REQUESTS}"
         raise InvalidInput("requests", len(every), remedy)
-    common = every[every[:, 0] <= min(reach_s for reach_s, _ in reports)]
+    common = every[every[:, 0] <= min(report.reach_s for report in reports)]
     rows = common if len(common) >= MIN_REQUESTS else every
-    rate = sum(len(found) / reach_s for reach_s, found in reports)
+    rate = sum((len(report.rows) + report.unserved) / report.reach_s for report in reports)
     rows = rows[np.argsort(-rows[:, 0], kind="stable")]
     tokens = np.maximum(rows[:, 1:], 0).astype(np.int64)
     none = np.full(len(rows), -1, dtype=np.int64)

@@ -61,7 +61,7 @@ class App:
         limits = services.config.limits
         self._admission = Admission(limits.max_concurrent, limits.max_queued)
         self._discovery = Discovery(services)
-        self._internal = Internal(services, self._discovery)
+        self._internal = Internal(services, self._discovery, self._admission)
         self._created_s = int(time.time())
         self._routes: dict[tuple[str, str], Handler] = {
             ("POST", "/v1/completions"): self._completions,
@@ -98,6 +98,7 @@ class App:
             )
         except Overloaded as error:
             self._services.metrics.refused.labels(error.reason).inc()
+            self._services.seen.add_refused(self._services.clock())
             headers = [
                 (b"x-request-id", request_id.encode()),
                 (b"retry-after", b"%d" % max(1, round(error.retry_after_s))),

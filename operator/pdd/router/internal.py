@@ -9,6 +9,7 @@ import socket
 import orjson
 
 from pdd.common.show import shown
+from pdd.router.admission import Admission
 from pdd.router.asgi import Receive, Scope, Send, header, read_body, send_all
 from pdd.router.discovery import Discovery
 from pdd.router.events import Role
@@ -22,9 +23,10 @@ _MAX_TTL_S = 3600
 class Internal:
     """`/internal/load`, `/internal/workload` and `/internal/drain`."""
 
-    def __init__(self, services: Services, discovery: Discovery) -> None:
+    def __init__(self, services: Services, discovery: Discovery, admission: Admission) -> None:
         self._services = services
         self._discovery = discovery
+        self._admission = admission
         self._started_s = services.clock()
         self._replica = os.environ.get("POD_NAME") or socket.gethostname()
 
@@ -64,7 +66,8 @@ class Internal:
     async def workload(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         """Lengths and hits of the last requests."""
         now_s = self._services.clock()
-        seen = self._services.seen.to_object(now_s, now_s - self._started_s)
+        open_requests = self._admission.in_flight + self._admission.queued
+        seen = self._services.seen.to_object(now_s, now_s - self._started_s, open_requests)
         body = {"replica": self._replica, **seen}
         await send_all(send, 200, orjson.dumps(body))
 

@@ -29,13 +29,14 @@ CALIBRATION = orjson.dumps(
         },
     }
 ).decode()
+REACH = {"reach_s": 1}
 INPUTS = AdviceInputs(deployment(), link(), 1, CALIBRATION)
 
 
 def report(requests: int = 60, span_s: float = 100.0) -> dict[str, Any]:
     """Requests at even distance, 500 tokens of which 50 are cached, 20 out."""
     rows = [[round(span_s * (i + 0.5) / requests, 3), 500, 50, 20] for i in range(requests)]
-    return {"replica": "r", "reach_s": span_s, "rows": rows}
+    return {"replica": "r", "reach_s": span_s, "unserved": 0, "rows": rows}
 
 
 def plan(requests: int = 60, old: PlanStatus | None = None, now: str = NOW) -> PlanStatus:
@@ -56,6 +57,13 @@ def test_short_stage() -> None:
     assert got.feasible is False and got.reason == "StageShort" and got.binding_stage == "prefill"
     assert got.ttft_p99_ms is None, "no bound is no number"
     assert got.advice is not None and got.advice.prefill == 3 and "3 prefill engines instead of 1" in got.message
+
+
+def test_refused_and_open_requests_are_load_too() -> None:
+    body = {**report(190), "unserved": 300}
+    got = build_plan(INPUTS, [parse_seen(body)], None, NOW)
+    assert plan(190).feasible and got.reason == "StageShort"
+    assert got.load is not None and (got.load.requests, got.load.requests_per_minute) == (190, 294)
 
 
 def test_status_survives_the_api() -> None:
@@ -81,8 +89,9 @@ def test_unknown_engines_are_said() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [{}, {"rows": []}, {"reach_s": 1, "rows": [[1, 2, 3]]}, {"reach_s": 1, "rows": [[1, 2, 3, -4]]},
-     {"reach_s": 1, "rows": [[1, 2, float("nan"), 4]]}, {"reach_s": 1, "rows": [None]}, [], None],
+    [{}, {"rows": []}, [], None, {"rows": []} | REACH, {"unserved": -1, "rows": []} | REACH,
+     *({"unserved": 0, "rows": [row]} | REACH for row in ([1, 2, 3], [1, 2, 3, -4], [1, 2, float("nan"), 4], None)),
+     {"reach_s": float("inf"), "unserved": 0, "rows": []}],
 )  # fmt: skip
 def test_broken_reports_are_refused(body: Any) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):

@@ -11,7 +11,7 @@ import pytest
 
 from pdd.api.v1alpha1 import PDDDeployment, PDDLink
 from pdd.common.errors import InvalidInput
-from pdd.planner.advice import MIN_REQUESTS, Observed, advise, merge_seen
+from pdd.planner.advice import MIN_REQUESTS, Observed, Report, advise, merge_seen
 from pdd.planner.analytic import StageName, predict
 from pdd.planner.fleet import Fleet, Sla
 from pdd.planner.running import build_running
@@ -50,13 +50,14 @@ def deployment(*, accelerator: dict[str, Any] | None = None, model: str = "tiny"
     )
 
 
-def seen(rate_per_s: float, n: int = 400, seed: int = 1) -> tuple[float, list[list[float]]]:
+def seen(rate_per_s: float, n: int = 400, seed: int = 1) -> Report:
     """A router's report: Poisson arrivals, 2,000-token prompts of which 0 to 95 % are cached, 100 tokens out."""
     rng = np.random.default_rng(seed)
     age = np.cumsum(rng.exponential(1 / rate_per_s, n))
     prompt = rng.integers(1000, 3000, n)
     cached = (prompt * rng.uniform(0, 0.95, n)).astype(int)
-    return float(age[-1]), [[float(a), float(p), float(c), 100.0] for a, p, c in zip(age, prompt, cached, strict=True)]
+    rows = [[float(a), float(p), float(c), 100.0] for a, p, c in zip(age, prompt, cached, strict=True)]
+    return Report(float(age[-1]), rows)
 
 
 def fleet(**pools: int) -> Fleet:
@@ -137,18 +138,18 @@ def test_verdict_holds_between_the_two_limits() -> None:
 def test_routers_add_up() -> None:
     one, two = seen(3.0, seed=1), seen(3.0, seed=2)
     both = merge_seen([one, two])
-    assert both.rate_per_s == pytest.approx(400 / one[0] + 400 / two[0])
+    assert both.rate_per_s == pytest.approx(400 / one.reach_s + 400 / two.reach_s)
     assert (np.diff(both.load.arrival_s) >= 0).all() and both.load.arrival_s[0] == 0
     assert sum(both.hit_buckets()) == pytest.approx(1.0) and both.hit_buckets()[0] > 0.8
 
 
 def test_a_young_router_beside_an_old_one() -> None:
-    old, young = seen(3.0), (1.0, [[0.5, 100.0, 0.0, 10.0]])
+    old, young = seen(3.0), Report(1.0, [[0.5, 100.0, 0.0, 10.0]], unserved=2)
     merged = merge_seen([old, young])
-    assert len(merged.load) == 401 and merged.rate_per_s == pytest.approx(400 / old[0] + 1.0)
+    assert len(merged.load) == 401 and merged.rate_per_s == pytest.approx(400 / old.reach_s + 3.0)
 
 
-@pytest.mark.parametrize("reports", [[], [(0.0, [])], [(600.0, seen(1.0, MIN_REQUESTS - 1)[1])]])
+@pytest.mark.parametrize("reports", [[], [Report(0.0, [])], [Report(600.0, seen(1.0, MIN_REQUESTS - 1).rows)]])
 def test_too_few_requests_are_no_load(reports: Any) -> None:
     with pytest.raises(InvalidInput, match="advice needs"):
         merge_seen(reports)
