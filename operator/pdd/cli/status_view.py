@@ -55,8 +55,8 @@ def deployment_lines(deployment: PDDDeployment, now: datetime) -> list[str]:
         event = status.scaling.history[0]
         lines.append(f"  scaled RLD {event.from_} -> {event.to}  {event.reason}  {age(event.time, now)} ago")
     if status.plan is not None and status.plan.stages:
-        used = (f"{s.name} {s.utilization_percent} %" for s in status.plan.stages if s.name != "local transfer")
-        lines.append("  predicted use  " + ", ".join(used))
+        shares = (f"{s.name} {s.utilization_percent} %" for s in status.plan.stages if s.name != "local transfer")
+        lines.append("  predicted use  " + ", ".join(shares))
     lines += [f"  !! {problem}" for problem in _problems(status.conditions, now)]
     if status.url:
         lines.append(f"url  {status.url}/v1")
