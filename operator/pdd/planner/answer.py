@@ -163,6 +163,7 @@ def _pool(pool: Pool) -> dict[str, Any]:
 
 def _figures(figures: Figures) -> dict[str, Any]:
     return {
+        "first_token_p99_s": _finite(figures.first_p99_s) if figures.first_p99_s else None,
         "ttft_p50_s": _span(figures.ttft_p50_s),
         "ttft_p90_s": _span(figures.ttft_p90_s),
         "ttft_p99_s": _span(figures.ttft_p99_s),

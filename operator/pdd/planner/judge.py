@@ -42,6 +42,7 @@ class Figures:
     Seconds and requests per second. ttft: until tokens flow, a transfer that nothing hides included; tpot: after that.
     utilisation: offered work over capacity of each stage that the fleet has; 1 or more does not keep up. P99 None: too
     few requests to say. by_seed: TTFT P99 of each seed, for paired differences. relay_share: of tokens, made by RLD.
+    first_p99_s: P99 of P's own token, queue and prefill alone; 0: not known.
     """
 
     ttft_p50_s: Span
@@ -55,6 +56,7 @@ class Figures:
     requests: int = 0
     seeds: int = 0
     by_seed: tuple[float, ...] = ()
+    first_p99_s: float = 0.0
 
     @property
     def keeps_up(self) -> bool:

@@ -136,6 +136,7 @@ class ModelJudge:
             utilisation=_utilisation(said),
             relay_share=said.relay_share,
             line_bytes_per_s=said.line_bytes_per_s,
+            first_p99_s=said.first_token.p99_s,
         )
 
     def simulate(
@@ -161,6 +162,7 @@ class ModelJudge:
             requests=sum(result.requests for result in results),
             seeds=len(results),
             by_seed=tails,
+            first_p99_s=float(np.mean([np.quantile(result.columns.first_token_s, 0.99) for result in results])),
         )
 
     def run(self, fleet: Fleet, sla: Sla, rate_per_s: float = 0.0, seed: int = 0, requests: int = 0) -> SimResult:

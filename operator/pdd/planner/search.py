@@ -17,6 +17,7 @@ from pdd.planner.candidates import Bound, Question, build_fleet, compute_bounds,
 from pdd.planner.fleet import Fleet, Sla
 from pdd.planner.judge import Figures, Judge, Stage, compute_misses, meets, surely_meets
 from pdd.planner.pareto import Candidate, RunnerUp, choose, compute_front, explain_loss
+from pdd.planner.units import format_seconds
 
 MAX_SCREENED = 2000
 """Candidates that the analytic model looks at; of more, evenly spread ones in order of cost. The rest is counted."""
@@ -31,6 +32,9 @@ ROUND_S = 8.0
 SLACK = 1.5
 """The analytic model's error on a P99 that the screen allows for: up to so many times the promise is simulated."""
 MAX_RUNNERS = 6
+FULL = 0.9
+"""From here on a stage's queue is what makes a TTFT long."""
+MOSTLY = 0.6
 
 Clock = Callable[[], float]
 Say = Callable[[str], None]
@@ -213,15 +217,37 @@ def _pick_runners(simulated: list[Candidate], front: list[Candidate], best: Cand
 
 
 def describe_binding(candidate: Candidate, sla: Sla) -> tuple[Stage, str]:
-    """(the stage that binds, why in one sentence): the fullest stage, or for a broken promise what makes it long."""
+    """(the stage that binds, why in one sentence): the fullest stage, or what makes TTFT long where no stage is full."""
     figures = candidate.figures
     stage = figures.binding
     used = figures.utilisation[stage]
     misses = compute_misses(figures, sla)
-    if used >= 1.0:
+    if used >= 1.0 and stage is not Stage.RELAY:
         return stage, f"{stage.value} is offered {used:.0%} of what it can do"
     if misses and misses[0].promise == "tpotP99":
         used = figures.utilisation.get(Stage.MAIN, 0.0)
         return Stage.MAIN, f"one step of main decode is too long for tpotP99, with {used:.0%} of it used"
+    limit, span = sla.ttft_p99_s, figures.ttft_p99_s
+    near = misses or (limit is not None and span is not None and span.value / limit > used)
+    if near and used < FULL and figures.first_p99_s > 0:
+        return _explain_long_ttft(figures)
     others = ", ".join(f"{s.value} {u:.0%}" for s, u in figures.utilisation.items() if s is not stage)
     return stage, f"{stage.value} is {used:.0%} used ({others})" if math.isfinite(used) else stage.value
+
+
+def _explain_long_ttft(figures: Figures) -> tuple[Stage, str]:
+    """No stage is full and TTFT is long all the same: the work of one long request is."""
+    span = figures.ttft_p99_s
+    whole = span.value if span else math.inf
+    first = figures.first_p99_s
+    if first >= MOSTLY * whole:
+        used = figures.utilisation.get(Stage.PREFILL, 0.0)
+        return Stage.PREFILL, (
+            f"prefill of the longest misses takes {format_seconds(first)} of the {format_seconds(whole)} though it is "
+            f"{used:.0%} used: faster chips or more of them an engine help, more engines do not"
+        )
+    used = figures.utilisation.get(Stage.LINE, 0.0)
+    return Stage.LINE, (
+        f"the way from P's token to decode takes {format_seconds(whole - first)} of the {format_seconds(whole)} though "
+        f"the line is {used:.0%} used: more streams, a wider line or a lower relay threshold help"
+    )

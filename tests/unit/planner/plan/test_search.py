@@ -14,7 +14,7 @@ from pdd.planner.explain import explain, summarise, verdict
 from pdd.planner.fleet import Sla
 from pdd.planner.judge import Stage, meets
 from pdd.planner.pareto import compute_front, compute_paired, compute_span
-from pdd.planner.search import MAX_SCREENED, MAX_SIMULATED, search
+from pdd.planner.search import MAX_SCREENED, MAX_SIMULATED, describe_binding, search
 
 
 def test_the_cheapest_that_keeps_the_promise_is_chosen() -> None:
@@ -133,3 +133,15 @@ def test_paired_differences_and_intervals_are_students() -> None:
     mean, low, high = compute_span((1.0, 2.0, 3.0))
     assert (mean, high - mean) == pytest.approx((2.0, 4.30 / 3**0.5), rel=1e-3)
     assert mean - low == pytest.approx(high - mean)
+
+
+def test_a_long_prefill_of_an_idle_stage_asks_for_faster_chips_not_more() -> None:
+    judge = ToyJudge(least_ttft_s=3.0)
+    found = search(question_of(spec_of()), judge)
+    figures = replace(found.best.figures, utilisation={Stage.PREFILL: 0.3, Stage.LINE: 0.1}, first_p99_s=3.0)
+    stage, why = describe_binding(replace(found.best, simulated=figures), found.sla)
+    assert stage is Stage.PREFILL
+    assert "faster chips" in why
+    stage, why = describe_binding(replace(found.best, simulated=replace(figures, first_p99_s=0.2)), found.sla)
+    assert stage is Stage.LINE
+    assert "more streams" in why
