@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from pdd.api.deployment import AbnormalPolicy, Role
 from pdd.cli.runner.spec import LocalSpec
+from pdd.engine.reference.core import SHORT_TOKENS
 from pdd.planner.calibration import EngineLaws
 from pdd.planner.fidelity import Served
 from pdd.planner.fleet import Fleet, LineSpec, Pool, RuleSpec, Way
@@ -83,7 +84,9 @@ def simulate_way(
     # Beside its bytes, the round trip and the first step, a transfer over the line takes requests and answers. The
     # router's rule knows nothing of them, so neither does the simulated rule; they come on top where a client waits.
     direct_s = max(0.0, path.line_s - fleet.line.rtt_s - decode_step_s(fleet.main.times.decode, 1, 0))
-    result = simulate(fleet, load, SimOptions(seed=seed, warmup_share=0.0))
+    result = simulate(
+        fleet, load, SimOptions(seed=seed, warmup_share=0.0, prefill_steps=True, short_tokens=SHORT_TOKENS)
+    )
     columns = result.columns
     served = []
     for i, route in enumerate(columns.route):

@@ -51,9 +51,9 @@ def test_short_rests_pass_long_prompts() -> None:
 
 
 def test_short_ones_leave_half_of_the_chunk() -> None:
-    """Ten prompts of 50: with a long one that waits, one of them a step; without, two."""
+    """Prompts of 50: while a long one waits one of them a step, then two; the long one's last 50 are short as well."""
     arrivals, shorts = [0.0] + [0.1] * 4, [50] * 4
-    assert first_tokens(load_of(arrivals, [250, *shorts]), 64)[1:] == pytest.approx([2.0, 3.0, 4.0, 4.0])
+    assert first_tokens(load_of(arrivals, [250, *shorts]), 64)[1:] == pytest.approx([2.0, 3.0, 4.0, 5.0])
     assert first_tokens(load_of(arrivals, [50, *shorts]), 64) == pytest.approx([1.0, 2.0, 2.0, 3.0, 3.0])
 
 
