@@ -151,10 +151,10 @@ class ModelJudge:
         tails = tuple(run.ttft[2] for run in runs)
         known, only = all(run.tail for run in runs), results[0] if len(results) == 1 else None
         return Figures(
-            ttft_p50_s=_span([run.ttft[0] for run in runs], only and only.ttft[0.5]),
-            ttft_p90_s=_span([run.ttft[1] for run in runs], only and only.ttft[0.9]),
-            ttft_p99_s=_span(tails, only and only.ttft[0.99]) if known else None,
-            tpot_p99_s=_span([run.tpot for run in runs], only and only.tpot[0.99]) if known else None,
+            ttft_p50_s=_span([run.ttft[0] for run in runs], only.ttft[0.5] if only else None),
+            ttft_p90_s=_span([run.ttft[1] for run in runs], only.ttft[0.9] if only else None),
+            ttft_p99_s=_span(tails, only.ttft[0.99] if only else None) if known else None,
+            tpot_p99_s=_span([run.tpot for run in runs], only.tpot[0.99] if only else None) if known else None,
             goodput_per_s=_span([run.goodput_per_s for run in runs]),
             utilisation=_utilisation(said),
             relay_share=float(np.mean([result.relay_token_share for result in results])),

@@ -217,7 +217,7 @@ def _pick_runners(simulated: list[Candidate], front: list[Candidate], best: Cand
 
 
 def describe_binding(candidate: Candidate, sla: Sla) -> tuple[Stage, str]:
-    """(the stage that binds, why in one sentence): the fullest stage, or what makes TTFT long where no stage is full."""
+    """(the stage that binds, why in a sentence): the fullest stage, or what makes TTFT long where none is full."""
     figures = candidate.figures
     stage = figures.binding
     used = figures.utilisation[stage]
