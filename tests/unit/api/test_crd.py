@@ -89,6 +89,8 @@ def test_a_default_is_valid_where_it_stands(kind: str) -> None:
             assert default in node["enum"], path
         elif node["type"] == "integer":
             assert node.get("minimum", default) <= default <= node.get("maximum", default), path
+        elif node["type"] == "boolean":
+            assert isinstance(default, bool), path
         else:
             assert isinstance(default, str) and default, path
 
