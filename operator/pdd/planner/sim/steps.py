@@ -73,6 +73,7 @@ def take_done(s: Settings, w: World, p: int) -> int:
             if after < 0:
                 w.pre[p].tail = before
             w.req[i].link = -1
-            return i
+            found: int = i
+            return found
         before, i, seen = i, after, seen + 1
     return -1
