@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
+from pdd.planner.bathtub import BathtubSpec, compute_valley, find_dips
 from pdd.planner.checks.check import Check, compare, equal
 from pdd.planner.prfaas import Table, TruncatedLognormal, compute_capacity, predict_remote
-from pdd.planner.timing import PrefillTime, prefill_s
+from pdd.planner.timing import PrefillTime
 
 PRFAAS = "arXiv 2604.15039 tables 5 and 6"
 LENGTHS = TruncatedLognormal(9.9, 1.0, 128, 131_072)
@@ -51,32 +50,22 @@ def check_prfaas() -> list[Check]:
     ]
 
 
-def find_dips(ratio: float, chunk: int) -> list[int]:
+def list_dips(ratio: float, chunk: int) -> list[int]:
     """Hit rates in % (10 % grid) where uncached tokens a second have a local minimum, for prompts of ratio x chunk."""
-    times = PrefillTime(1e-5, chunk, HALF_TOKENS)
-    prompt = round(ratio * chunk)
-    rates = []
-    for percent in range(0, 100, 10):
-        uncached = max(1, prompt - prompt * percent // 100)
-        rates.append(uncached / prefill_s(times, uncached, prompt - uncached))
-    return [10 * i for i in range(1, 9) if rates[i] < rates[i - 1] and rates[i] < rates[i + 1]]
+    spec = BathtubSpec(PrefillTime(1e-5, chunk, HALF_TOKENS), (round(ratio * chunk),))
+    return [round(dip.hit_rate * 100) for dip in find_dips(spec)]
 
 
-def find_valley(price_ratio: float, slope: float) -> float:
+def search_valley(price_ratio: float, slope: float) -> float:
     """Hit rate of the least revenue by search, R(x) = (1 - b x) (1 + rho x / (1 - x)); for rho < b."""
     x = np.linspace(0.0, 0.999, 200_001)
     return float(x[np.argmin((1 - slope * x) * (1 + price_ratio * x / (1 - x)))])
 
 
-def compute_valley(price_ratio: float, slope: float) -> float:
-    """The same in closed form: (1 - x)^2 = rho / b x (1 - b) / (1 - rho)."""
-    return 1 - math.sqrt(price_ratio / slope * (1 - slope) / (1 - price_ratio))
-
-
 def check_bathtub() -> list[Check]:
     """Item 8 of models.md 8.2."""
     ratios = [r / 10 for r in range(20, 120)]
-    matches = [r for r in ratios if all(find_dips(r, c) == [20, 40, 70] for c in (2048, 4096, 8192, 16384))]
+    matches = [r for r in ratios if all(list_dips(r, c) == [20, 40, 70] for c in (2048, 4096, 8192, 16384))]
     found = [
         equal(
             "ratios of prompt to chunk with dips at 20, 40 and 70 % and nowhere else",
@@ -88,8 +77,9 @@ def check_bathtub() -> list[Check]:
         )
     ]
     for rho, b, target in ((0.1, 0.5, 0.667), (0.1, 0.3, 0.491), (0.25, 0.3, 0.118), (0.2, 0.5, 0.5)):
-        inputs = {"price_ratio": rho, "slope": b, "closed_form": round(compute_valley(rho, b), 4)}
-        found.append(compare(f"valley at rho {rho:g}, b {b:g}", BATHTUB, inputs, find_valley(rho, b), target, 0.005))
+        inputs = {"price_ratio": rho, "slope": b, "by_search": round(search_valley(rho, b), 4)}
+        valley = compute_valley(rho, b) or 0.0
+        found.append(compare(f"valley at rho {rho:g}, b {b:g}", BATHTUB, inputs, valley, target, 0.005))
     slope = (1 - 0.8) / (0.7 - 0.8 * 0.4)
     found.append(compare("-20 % from 40 to 70 % means b", BATHTUB, {"fall": 0.2}, slope, 0.526, 0.001))
     for x, rho, target in ((0.4, 0.1, 0.842), (0.7, 0.1, 0.779)):

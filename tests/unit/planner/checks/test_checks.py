@@ -7,10 +7,11 @@ import re
 
 import pytest
 
+from pdd.planner.bathtub import compute_valley
 from pdd.planner.checks import Check, run_checks, to_object
 from pdd.planner.checks.check import compare, equal, within
 from pdd.planner.checks.overload import compute_relay_load
-from pdd.planner.checks.published import compute_valley, find_dips, find_valley
+from pdd.planner.checks.published import list_dips, search_valley
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +59,13 @@ def test_a_wrong_result_does_not_hold() -> None:
 
 
 def test_dips_depend_on_the_ratio_and_not_on_the_chunk() -> None:
-    assert find_dips(3.9, 4096) == find_dips(3.9, 16_384) == [20, 40, 70]
-    assert find_dips(3.5, 4096) != [20, 40, 70]
+    assert list_dips(3.9, 4096) == list_dips(3.9, 16_384) == [20, 40, 70]
+    assert list_dips(3.5, 4096) != [20, 40, 70]
 
 
 def test_the_valley_formula_is_the_searched_minimum() -> None:
     for rho, slope in ((0.05, 0.4), (0.15, 0.6), (0.2, 0.9)):
-        assert compute_valley(rho, slope) == pytest.approx(find_valley(rho, slope), abs=1e-3)
+        assert compute_valley(rho, slope) == pytest.approx(search_valley(rho, slope), abs=1e-3)
 
 
 def test_ending_at_rld_feeds_itself() -> None:
