@@ -140,4 +140,5 @@ def test_a_wrong_file_is_explained_as_validate_does(tmp_path: Path, before: str,
     with pytest.raises(InvalidInput) as caught:
         load_local_spec(file)
     assert words in f"{caught.value.field}: {caught.value.remedy}"
-    assert str(file) in f"{caught.value.field} {caught.value.value}"  # the message itself cuts a long path
+    said = f"{caught.value.field} {caught.value.value} {caught.value.remedy}"
+    assert str(file) in said  # the message itself cuts a long value
