@@ -78,7 +78,8 @@ class _Reader:
         if value is None and not required:
             return {}
         if value is None:
-            raise self.fail(path, None, f"is missing: give it, with {', '.join(KEYS['.'.join(path)])}")
+            inside = KEYS.get(".".join(path), ("names of your own",))
+            raise self.fail(path, None, f"is missing: give it, with {', '.join(inside)}")
         if not isinstance(value, dict):
             raise self.fail(path, value, "write a mapping (key: value lines)")
         known = KEYS.get(".".join(path))
@@ -261,7 +262,8 @@ def _read_prices(reader: _Reader) -> Prices:
         for name in _names(reader, "prices", "chips")
     }
     for site in ("a", "b"):
-        for name in reader.document.value(("sites", site, "chips")) or ():
+        named = reader.document.value(("sites", site, "chips"))
+        for name in named if isinstance(named, list) else ():  # what is no list is refused with the site
             if str(name) not in chips:
                 near = get_close_matches(str(name), chips, n=1, cutoff=0.5)
                 hint = f" ({near[0]} has one: a slip?)" if near else ""
