@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 STANDARD, SMALL = EXAMPLES / "plan-standard.yaml", EXAMPLES / "plan-small.yaml"
 COMPILE_S = 400
 """Numba compiles the simulator once a machine."""
-PHONE_PX = 390
+PHONE_PX = 360
 
 pytestmark = pytest.mark.timeout(COMPILE_S + 100)
 

@@ -15,7 +15,7 @@ from pdd.planner.report.page import Figure, build_page
 from pdd.planner.report.svg import STYLE
 from pdd.planner.roles import DIMENSIONS, REFERENCE, build_radar
 
-FILE_STYLE = ":root{--text:#1b1b1b;--dim:#888;--grid:#e4e4e4}svg{background:#fff}" + STYLE
+FILE_STYLE = ":root{--text:#1b1b1b;--dim:#595959;--grid:#e0e0e0}svg{background:#fff}" + STYLE
 
 
 def build_figures(answer: Answer, judge: ModelJudge, chips: Mapping[str, Chip]) -> list[Figure]:
@@ -27,9 +27,10 @@ def build_figures(answer: Answer, judge: ModelJudge, chips: Mapping[str, Chip]) 
     figures = [
         Figure(
             "pareto",
-            "Every simulated plan: right is more for the money, down is faster. Green: chosen; orange: breaks the "
-            "promise. Bars: 95 % intervals over seeds.",
+            "Every simulated plan: right is more for the money, down is faster. Big and green: chosen; hollow and "
+            "orange: breaks the promise. Bars: 95 % intervals over seeds.",
             draw_pareto(answer),
+            "What the money buys",
         )
     ]
     fleets = {"PDD": found.best.fleet}
@@ -42,6 +43,7 @@ def build_figures(answer: Answer, judge: ModelJudge, chips: Mapping[str, Chip]) 
             "ttft",
             "Share of requests whose tokens flow within a time, at equal cost and the load asked for; simulated.",
             draw_cdfs(ttft, found.sla.ttft_p99_s),
+            "Time to first token",
         )
     )
     columns = runs["PDD"].columns
@@ -51,20 +53,28 @@ def build_figures(answer: Answer, judge: ModelJudge, chips: Mapping[str, Chip]) 
         waits = (columns.landed_s - columns.first_s)[picked] if len(relayed) else columns.done_s[picked]
         middle = int(picked[np.argsort(waits)[len(picked) // 2]])
         caption = "The request in the middle of those that were relayed" if len(relayed) else "A request"
-        figures.append(Figure("timeline", f"{caption}; simulated.", draw_timeline(trace_request(columns, middle))))
+        other = runs["naive"].columns if "naive" in runs else None
+        # The same request has the same place: all ways meet the same load.
+        same = other is not None and np.array_equal(other.input_tokens, columns.input_tokens)
+        without = trace_request(other, middle) if other is not None and same else None
+        caption += ", and the same request where nothing hides the transfer; simulated." if without else "; simulated."
+        drawn = draw_timeline(trace_request(columns, middle), without)
+        figures.append(Figure("timeline", caption, drawn, "One request through the pipelines"))
     mean = float(np.mean(columns.input_tokens)) if len(columns.input_tokens) else 1.0
     figures.append(
         Figure(
             "bathtub",
             "What a prefill engine earns against the hit rate, tail chunks included, for a prompt of mean length.",
             draw_bathtub(found.best.fleet, mean),
+            "Hit rate, work and revenue",
         )
     )
     known = [chips[name] for name in found.question.engines if name in chips]
     if known and REFERENCE in chips:
         shown = [*known, *([chips[REFERENCE]] if chips[REFERENCE] not in known else [])]
-        caption = f"Four figures of the chips; {REFERENCE} in the middle ring, a quarter further is 2.8 times as much."
-        figures.append(Figure("radar", caption, draw_radar(build_radar(shown, chips[REFERENCE]), DIMENSIONS)))
+        caption = f"Each ring outward is twice as much; the bold one is {REFERENCE}. For people: plans use times."
+        drawn = draw_radar(build_radar(shown, chips[REFERENCE]), DIMENSIONS)
+        figures.append(Figure("radar", caption, drawn, "The chips"))
     return figures
 
 
@@ -79,7 +89,8 @@ def write_plan_report(
 ) -> None:
     """Writes the page, and each picture as an SVG file into the folder `pictures`."""
     figures = build_figures(answer, judge, chips)
-    path.write_text(build_page(answer, figures, command), encoding="utf-8")
+    used = {name: chips[name] for name in answer.search.question.engines if name in chips}
+    path.write_text(build_page(answer, figures, command, used), encoding="utf-8")
     if pictures is not None:
         pictures.mkdir(parents=True, exist_ok=True)
         for figure in figures:

@@ -1,6 +1,7 @@
 """Small pictures as SVG text, made here: axes, lines, points, bars. Colours are the page's (light and dark).
 
-A picture is WIDTH units wide and scales with the page; its text stays readable at 360 pixels.
+A picture is WIDTH units wide, about as wide as a phone, and scales with the page: its text is never much smaller than
+drawn. Lines differ by their dashes too, for who does not tell the colours apart.
 """
 
 from __future__ import annotations
@@ -10,18 +11,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-WIDTH = 480.0
-LEFT, RIGHT, TOP, BOTTOM = 58.0, 14.0, 14.0, 44.0
+WIDTH = 360.0
+LEFT, RIGHT, TOP, BOTTOM = 54.0, 12.0, 12.0, 44.0
+KEY = 17.0
+"""Height of one line of the legend, which stands below the axes, where it hides nothing."""
 COLOURS = ("c0", "c1", "c2", "c3", "c4", "c5")
 STYLE = """
-svg{width:100%;height:auto;display:block;font:12px system-ui,sans-serif}
+svg{width:100%;height:auto;display:block;font:12.5px system-ui,sans-serif}
 svg text{fill:var(--text)}svg .axis{stroke:var(--dim);stroke-width:1;fill:none}
-svg .grid{stroke:var(--grid);stroke-width:1}
-svg .line{fill:none;stroke-width:2.2}svg .c0{stroke:#1f77b4;--f:#1f77b4}svg .c1{stroke:#d95f02;--f:#d95f02}
-svg .c2{stroke:#1b9e77;--f:#1b9e77}svg .c3{stroke:#b0359c;--f:#b0359c}svg .c4{stroke:#997700;--f:#997700}
-svg .c5{stroke:#777;--f:#777}svg .dot,svg .bar{fill:var(--f)}svg .soft{fill:var(--f);fill-opacity:.12}
-svg .limit{stroke:#c00;stroke-dasharray:5 4}
+svg .grid{stroke:var(--grid);stroke-width:1}svg .line{fill:none;stroke-width:2.2}
+svg .c0{stroke:var(--c0,#1f77b4);--f:var(--c0,#1f77b4)}svg .c1{stroke:var(--c1,#c65102);--f:var(--c1,#c65102)}
+svg .c2{stroke:var(--c2,#14805f);--f:var(--c2,#14805f)}svg .c3{stroke:var(--c3,#b0359c);--f:var(--c3,#b0359c)}
+svg .c4{stroke:var(--c4,#8a6a00);--f:var(--c4,#8a6a00)}svg .c5{stroke:var(--c5,#666);--f:var(--c5,#666)}
+svg .line.c1{stroke-dasharray:8 3}svg .line.c2{stroke-dasharray:2 2.5}svg .line.c3{stroke-dasharray:9 3 2 3}
+svg .dot,svg .bar{fill:var(--f)}svg .hollow{fill:var(--card,#fff);stroke-width:2}
+svg .soft{fill:var(--f);fill-opacity:.1}svg .strong{stroke-width:2}svg .head{font-weight:600}
+svg .limit{stroke:var(--limit,#c00);stroke-dasharray:5 4}
 """
+DARK = "--c0:#5aa9e6;--c1:#ff9a4d;--c2:#3fcf9f;--c3:#e884d8;--c4:#d9b84a;--c5:#aaa;--limit:#ff7070"
+"""The same colours on a dark ground, as properties of the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +53,9 @@ class Axis:
             first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
             steps = (1.0,) if last - first > 3 else (1.0, 2.0, 5.0)
             values = [step * 10.0**power for power in range(first, last + 1) for step in steps]
-            return [value for value in values if self.low * 0.999 <= value <= self.high * 1.001]
+            found = [value for value in values if self.low * 0.999 <= value <= self.high * 1.001]
+            if len(found) >= 3:
+                return found
         span = self.high - self.low
         if span <= 0:
             return [self.low]
@@ -71,14 +81,18 @@ def span_axis(values: Sequence[float], label: str, *, log: bool = False, zero: b
 
 @dataclass(slots=True)
 class Plot:
-    """A picture with two axes that is filled piece by piece; `svg()` gives the text."""
+    """A picture with two axes that is filled piece by piece; `svg()` gives the text.
+
+    height: of the axes with their labels, without the legend. told: what it shows, for who does not see it.
+    """
 
     title: str
     x: Axis
     y: Axis
-    height: float = 280.0
+    height: float = 240.0
     parts: list[str] = field(default_factory=list)
     legend: list[tuple[str, str]] = field(default_factory=list)
+    told: str = ""
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Where the values stand in the picture."""
@@ -93,16 +107,25 @@ class Plot:
             self.legend.append((name, COLOURS[colour % 6]))
 
     def dot(
-        self, x: float, y: float, colour: int, title: str, *, big: bool = False, low: float = 0.0, high: float = 0.0
+        self,
+        x: float,
+        y: float,
+        colour: int,
+        title: str,
+        *,
+        big: bool = False,
+        hollow: bool = False,
+        low: float = 0.0,
+        high: float = 0.0,
     ) -> None:
         """A point that says `title` when it is touched; low and high: an upright interval."""
         px, py = self.at(x, y)
         if high > low:
             (_, top), (_, bottom) = self.at(x, high), self.at(x, low)
             self.parts.append(f'<path class="{COLOURS[colour % 6]}" d="M{px:.1f} {top:.1f}V{bottom:.1f}"/>')
-        size = 6.5 if big else 4
+        size, kind = 6.5 if big else 4, "hollow" if hollow else "dot"
         self.parts.append(
-            f'<circle class="dot {COLOURS[colour % 6]}" cx="{px:.1f}" cy="{py:.1f}" r="{size}">'
+            f'<circle class="{kind} {COLOURS[colour % 6]}" cx="{px:.1f}" cy="{py:.1f}" r="{size}">'
             f"<title>{escape(title)}</title></circle>"
         )
 
@@ -116,7 +139,7 @@ class Plot:
         """A broken red line upwards, for a limit."""
         (at, top), (_, bottom) = self.at(x, self.y.high), self.at(x, self.y.low)
         self.parts.append(f'<path class="limit" d="M{at:.1f} {top:.1f}V{bottom:.1f}"/>')
-        self.parts.append(f'<text x="{at - 4:.1f}" y="{top + 12:.1f}" text-anchor="end">{escape(text)}</text>')
+        self.parts.append(f'<text x="{at - 4:.1f}" y="{bottom - 6:.1f}" text-anchor="end">{escape(text)}</text>')
 
     def svg(self) -> str:
         """The picture."""
@@ -141,16 +164,19 @@ class Plot:
         )
         keys = []
         for i, (name, colour) in enumerate(self.legend):
-            y = top + 14 + 16 * i
-            keys.append(f'<path class="line {colour}" d="M{left + 8:.1f} {y - 4:.1f}h18"/>')
-            keys.append(f'<text x="{left + 31:.1f}" y="{y:.1f}">{escape(name)}</text>')
-        return wrap(self.title, self.height, [*drawn, *self.parts, *keys])
+            y = self.height + KEY * (i + 0.5)
+            keys.append(f'<path class="line {colour}" d="M{left:.1f} {y - 4:.1f}h26"/>')
+            keys.append(f'<text x="{left + 33:.1f}" y="{y:.1f}">{escape(name)}</text>')
+        height = self.height + KEY * len(self.legend)
+        return wrap(self.title, height, [*drawn, *self.parts, *keys], self.told)
 
 
-def wrap(title: str, height: float, parts: Sequence[str]) -> str:
-    """The <svg> around the parts."""
-    head = f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{escape(title)}">'
-    return head + f"<title>{escape(title)}</title>" + "".join(parts) + "</svg>"
+def wrap(title: str, height: float, parts: Sequence[str], told: str = "") -> str:
+    """The <svg> around the parts. told: the picture in words, for screen readers."""
+    label = f"{title}. {told}" if told else title
+    head = f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{escape(label)}">'
+    words = f"<title>{escape(title)}</title>" + (f"<desc>{escape(told)}</desc>" if told else "")
+    return head + words + "".join(parts) + "</svg>"
 
 
 def show(value: float) -> str:

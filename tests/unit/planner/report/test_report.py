@@ -11,6 +11,7 @@ import pytest
 from tests.unit.planner.plan.toy import TEXT, ToyJudge, question_of, spec_of
 
 from pdd.planner.answer import Answer, make_answer
+from pdd.planner.catalogue import load_chips
 from pdd.planner.report import standalone
 from pdd.planner.report.charts import draw_bathtub, draw_cdfs, draw_pareto, draw_radar, draw_timeline
 from pdd.planner.report.page import Figure, build_page
@@ -25,13 +26,13 @@ def answer() -> Answer:
 def pictures(answer: Answer) -> list[str]:
     draw = np.random.default_rng(1)
     ways = {name: np.sort(draw.lognormal(mean, 0.5, 2000)) for name, mean in (("PDD", -1.0), ("naive", 0.5))}
-    request: dict[str, float | str | None] = {
+    request: dict[str, float | int | str | None] = {
         "pipeline": "P-RLD-MD",
         "firstTokenS": 0.2,
         "secondTokenS": 0.25,
         "landedS": 1.4,
         "stallS": 0.02,
-        "relayTokens": 48.0,
+        "relayTokens": 48,
         "doneS": 30.0,
     }
     fleet = answer.search.best.fleet
@@ -40,6 +41,7 @@ def pictures(answer: Answer) -> list[str]:
         draw_cdfs(ways, 2.0),
         draw_timeline(request),
         draw_timeline(request | {"pipeline": "P-MD", "stallS": None}),
+        draw_timeline(request, request | {"pipeline": "P-MD", "landedS": None, "secondTokenS": 2.0}),
         draw_bathtub(fleet, 32_000.0),
         draw_radar({"A": [0.5, 0.5, 0.5, 0.5], "B<&": [0.1, 1.0, 0.7, 0.3]}, ("a", "b", "c", "d")),
     ]
@@ -60,6 +62,29 @@ def test_points_of_a_picture_stay_inside_it(answer: Answer) -> None:
                 x, y = map(float, pair.split(","))
                 assert 0 <= x <= box[2]
                 assert 0 <= y <= box[3]
+
+
+def test_the_time_line_says_what_relay_decode_made_and_what_waiting_costs(answer: Answer) -> None:
+    with_relay, both = pictures(answer)[2], pictures(answer)[4]
+    assert "48 tokens" in with_relay
+    assert "pause at the handoff 20 ms" in with_relay
+    assert "naive: P-MD" in both
+    assert "second token at 2 s" in both
+    assert both.count("<rect") == 7
+
+
+def test_each_picture_is_told_in_words(answer: Answer) -> None:
+    for svg in pictures(answer):
+        assert re.search(r'role="img" aria-label="[^"]{20,}"', svg)
+        assert re.search(r"<desc>[^<]{20,}</desc>", svg)
+
+
+def test_the_page_names_assumptions_and_the_sources_of_each_chip(answer: Answer) -> None:
+    page = build_page(answer, [], chips={"H100": load_chips()["H100"]})
+    assert "Assumptions and sources" in page
+    assert "roofline of the figures below, not measured" in page
+    assert "market, 37 providers" in page
+    assert "llm-d 4.5" in page
 
 
 def test_the_pareto_picture_shows_every_simulated_plan(answer: Answer) -> None:
