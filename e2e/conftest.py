@@ -21,7 +21,10 @@ from e2e.wan.client import Wan
 
 __all__ = ["clusters", "oracle", "pytest_runtest_makereport", "system", "wan", "whole"]
 
-ORDER = ("test_clusters", "test_chat", "test_bad_http", "test_bad_input", "test_trace", "test_lifecycle", "test_faults")
+ORDER = (
+    "test_clusters", "test_chat", "test_advice", "test_bad_http", "test_bad_input", "test_trace", "test_lifecycle",
+    "test_faults",
+)  # fmt: skip
 """The ground first, then what needs a whole system; what breaks things comes last."""
 
 _REASON = pytest.StashKey[str]()

@@ -62,6 +62,8 @@ class Installer:
         words = ["upgrade", "--install", OPERATOR, chart, "--namespace", OPERATOR_NAMESPACE, "--create-namespace"]
         for image in IMAGES:
             words += ["--set", f"images.{image}.repository=pdd/{image}", "--set", f"images.{image}.tag={tag}"]
+        # A plan is made anew each minute; a test does not wait that long.
+        words += ["--set", "extraEnv[0].name=PDD_ADVICE_POLL_S", "--set-string", "extraEnv[0].value=2"]
         words += shlex.split(os.environ.get("PDD_E2E_OPERATOR_ARGS", ""))
         self.helm(self.clusters.a, *words, "--wait", "--timeout", "120s")
 
