@@ -126,6 +126,26 @@ def test_relay_engines_without_kv_room_take_no_more() -> None:
     assert 2 <= (run.columns.route == pipeline.RELAYED).sum() < 10
 
 
+def test_relay_decode_goes_on_until_main_decode_has_a_place() -> None:
+    """Main decode runs one sequence at a time, so the second waits; its client must not see that."""
+    run = simulate(
+        fleet(
+            Way.PDD,
+            relay=times(step_s=0.02),
+            main=times(step_s=0.02, most=1),
+            line=RELAYING,
+            bytes_per_token=4400,
+        ),
+        load(2, rate=0, inputs=30_000, outputs=1000),
+        PLAIN,
+    )
+    first, second = np.sort(run.columns.relayed)
+    # 30,000 x 4,400 bytes at 200 Mbit/s: 5.3 s or 264 tokens; the other's answer takes 20 s.
+    assert 250 < first < 300
+    assert 960 < second <= 999
+    assert run.max_stall_s < 0.1
+
+
 def test_a_slower_line_makes_the_law_run_more_relay_engines() -> None:
     law = ScalingLaw(min_replicas=1, max_replicas=20, sessions_per_replica=10, target=0.7)
     rules = RuleSpec(relay_sessions_per_engine=10)
