@@ -9,11 +9,9 @@ from pdd.policy.kv import MissingKV, compute_kv_bytes, compute_missing
 from pdd.policy.line import compute_wait_s
 from pdd.policy.mode import LineMode, admit, observe
 from pdd.policy.pipeline import Pipeline, Rules, Situation, choose_pipeline
+from pdd.policy.placement import score_main
 from pdd.router.events import Plan, Role
 from pdd.router.fleet import Engine, Fleet
-
-_SESSION_COST_S = 0.02
-"""A session at an MD weighs as much as this wait, in the choice among MDs."""
 
 
 class Planner:
@@ -92,7 +90,7 @@ class Planner:
         for engine in self._fleet.candidates(Role.MAIN, avoid, now_s):
             missing = compute_missing(self._config.kv, tokens, self._fleet.index.match(engine.id, hashes))
             wait_s = compute_wait_s(self._fleet.line_state(engine, now_s), missing.bytes_)
-            score = wait_s + engine.sessions * _SESSION_COST_S
+            score = score_main(wait_s, engine.sessions)
             if best[1] is None or score < best[0]:
                 best = (score, engine, missing, wait_s)
         return best[1], best[2], best[3]

@@ -157,5 +157,8 @@ def admit(s: Settings, w: World, engine: int, base: int, leaves: int, now: float
 def finish(s: Settings, w: World, i: int, now: float) -> None:
     w.req[i].done = now
     w.one[0].done += 1
+    if w.req[i].bound:
+        w.req[i].bound = 0
+        w.eng[w.eng.shape[0] - s.mains + w.req[i].main_of].bound -= 1
     if s.closed and w.req[i].child >= 0:
         schedule(w, now + w.req[w.req[i].child].think, ARRIVE, w.req[i].child)

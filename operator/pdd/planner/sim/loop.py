@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from pdd.planner.kvlaw import compute_payload_bytes
 from pdd.planner.sim.compiled import compiled
 from pdd.planner.sim.engines import advance_engine, join_engine, leave_engine, release_place
 from pdd.planner.sim.handover import (
@@ -29,17 +28,14 @@ from pdd.planner.sim.handover import (
     switch,
 )
 from pdd.planner.sim.line import LAND, advance_line, deliver, send
-from pdd.planner.sim.picks import cached_tokens, keep_prompt, pick_main, pick_prefill, pick_relay
+from pdd.planner.sim.picks import cached_tokens, keep_prompt, payload_of, pick_main, pick_prefill, pick_relay, predict_s
 from pdd.planner.sim.queues import find_next, pop_event
 from pdd.planner.sim.steps import P_STEP, enqueue_prompt, plan_step, take_done
 from pdd.planner.sim.world import Settings, World
 from pdd.planner.timing import compute_prefill_s
-from pdd.policy.line import predict_wait_s
 from pdd.policy.pipeline import ABNORMAL, DIRECT, RELAYED, choose_route
 
 route_of = compiled(choose_route)
-wait_of = compiled(predict_wait_s)
-payload_of = compiled(compute_payload_bytes)
 prefill_of = compiled(compute_prefill_s)
 
 ONE_TOKEN, LOCAL = 4, 5
@@ -101,6 +97,7 @@ def prefilled(s: Settings, w: World, i: int, base: int, leaf: int, leaves: int, 
         w.req[i].route = ONE_TOKEN
         finish(s, w, i, now)
         return
+    advance_line(s, w, now)
     m = pick_main(s, w, i, base)
     w.req[i].main_of = m
     held = min(cached_tokens(s, w, i, m, True), w.req[i].inputs - 1) if s.main_cache else 0
@@ -108,6 +105,8 @@ def prefilled(s: Settings, w: World, i: int, base: int, leaf: int, leaves: int, 
     missing = w.req[i].inputs - held
     size = payload_of(missing, s.kappa, s.sigma, s.window, s.state_bytes)
     w.req[i].payload = size
+    w.req[i].bound = 1
+    w.eng[base + m].bound += 1
     if s.way == 0:
         w.req[i].route = LOCAL
         schedule(w, now + size * 8 / s.local_bps + s.local_rtt_s, LAND, i)
@@ -116,9 +115,7 @@ def prefilled(s: Settings, w: World, i: int, base: int, leaf: int, leaves: int, 
         w.req[i].route = DIRECT
         send(s, w, i, leaf, leaves, now)
         return
-    advance_line(s, w, now)
-    share = min(1.0, s.flow_bps / s.capacity_bps)
-    wait_s = wait_of(size, s.capacity_bps, w.one[0].outstanding, s.rtt_s, share)
+    wait_s = predict_s(s, w, i, missing)
     relay = pick_relay(s, w, i)
     route = route_of(
         wait_s, w.req[i].outputs, relay >= 0, w.one[0].previous, s.threshold_s, s.abnormal, s.abnormal_tokens,
@@ -138,6 +135,9 @@ def prefilled(s: Settings, w: World, i: int, base: int, leaf: int, leaves: int, 
         w.one[0].previous = route
     if route != ABNORMAL:
         send(s, w, i, leaf, leaves, now)
+    else:
+        w.req[i].bound = 0
+        w.eng[base + m].bound -= 1
 
 
 @compiled

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from pdd.planner.kvlaw import compute_payload_bytes
 from pdd.planner.sim.caches import find_session, keep_blocks, keep_session, match_blocks
 from pdd.planner.sim.compiled import compiled
 from pdd.planner.sim.world import BLOCKS, SESSIONS, Settings, World
+from pdd.policy.line import predict_wait_s
+from pdd.policy.placement import score_main
 
-OVERLOAD_FACTOR = 1.5
+wait_of = compiled(predict_wait_s)
+payload_of = compiled(compute_payload_bytes)
+score_of = compiled(score_main)
 
 
 @compiled
@@ -70,24 +77,36 @@ def pick_prefill(s: Settings, w: World, i: int, now: float) -> int:
 
 
 @compiled
+def predict_s(s: Settings, w: World, i: int, missing: int) -> float:
+    """Seconds until `missing` tokens of KV would have landed, as the router predicts them."""
+    size = payload_of(missing, s.kappa, s.sigma, s.window, s.state_bytes)
+    if s.way == 0:
+        return size * 8 / s.local_bps + s.local_rtt_s
+    return wait_of(size, s.capacity_bps, w.one[0].outstanding, s.rtt_s, min(1.0, s.flow_bps / s.capacity_bps))
+
+
+@compiled
 def pick_main(s: Settings, w: World, i: int, base: int) -> int:
-    """The engine with the fewest sequences, or the one that holds the prefix if it has not many more."""
-    best, least = 0, 1 << 60
-    for m in range(s.mains):
-        load = w.eng[base + m].batch + w.eng[base + m].q_size
-        if load < least:
-            best, least = m, load
-    home = -1
-    if s.main_cache and s.cache_kind == SESSIONS and w.req[i].session >= 0:
-        home = w.m_home[w.req[i].session]
-    elif s.main_cache and s.cache_kind == BLOCKS:
-        most = 0
+    """The engine with the least score, as the router finds it: predicted wait and sessions together."""
+    best, least = 0, np.inf
+    if s.main_cache and s.cache_kind == BLOCKS:
         for m in range(s.mains):
-            held = match_blocks(w.m_after, s.stride, m, w.ids, w.offsets[i], w.offsets[i + 1])
-            if held > most:
-                most, home = held, m
-    if home >= 0 and w.eng[base + home].batch + w.eng[base + home].q_size <= OVERLOAD_FACTOR * least + 1:
-        return home
+            held = match_blocks(w.m_after, s.stride, m, w.ids, w.offsets[i], w.offsets[i + 1]) * s.block
+            score = score_of(predict_s(s, w, i, max(1, w.req[i].inputs - held)), w.eng[base + m].bound)
+            if score < least:
+                best, least = m, score
+        return best
+    for m in range(s.mains):  # all but one hold the same of it: only their sessions differ
+        if w.eng[base + m].bound < least:
+            best, least = m, float(w.eng[base + m].bound)
+    if s.main_cache and s.cache_kind == SESSIONS and w.req[i].session >= 0:
+        home: int = w.m_home[w.req[i].session]
+        if home >= 0:
+            here = max(1, w.req[i].inputs - cached_tokens(s, w, i, home, True))
+            there = max(1, w.req[i].inputs - cached_tokens(s, w, i, best, True))
+            stay = score_of(predict_s(s, w, i, here), w.eng[base + home].bound)
+            if stay <= score_of(predict_s(s, w, i, there), w.eng[base + best].bound):
+                return home
     return best
 
 

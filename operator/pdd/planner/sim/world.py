@@ -116,13 +116,13 @@ REQUEST = np.dtype(
         "arrival", "think", "came", "first", "second", "done", "stall", "landed", "payload", "joined")]
     + [(name, np.int64) for name in (
         "inputs", "outputs", "hits", "session", "previous", "child", "relayed", "p_hit", "m_hit", "main_of", "engine",
-        "left", "link", "kept", "route", "p_left", "p_now")],
+        "left", "link", "kept", "bound", "route", "p_left", "p_now")],
     align=True,
 )  # fmt: skip
 """One request: the load, what came of it (seconds; NaN: has not happened), where it is now."""
 ENGINE = np.dtype(
     [("steps", np.float64), ("since", np.float64), ("context", np.float64), ("batch", np.int64), ("used", np.int64),
-     ("kept", np.int64),
+     ("kept", np.int64), ("bound", np.int64),
      ("q_head", np.int64), ("q_tail", np.int64), ("q_size", np.int64)], align=True
 )  # fmt: skip
 PREFILL = np.dtype([("head", np.int64), ("tail", np.int64), ("busy", np.int64)], align=True)

@@ -13,12 +13,14 @@ import pdd.planner.sim.engines as engines
 import pdd.planner.sim.handover as handover
 import pdd.planner.sim.line as sim_line
 import pdd.planner.sim.loop as loop
+import pdd.planner.sim.picks as picks
 import pdd.planner.sim.scaling as sim_scaling
 import pdd.planner.timing as timing
 import pdd.planner.wan as wan
 import pdd.policy.handoff as handoff
 import pdd.policy.line as line
 import pdd.policy.pipeline as pipeline
+import pdd.policy.placement as placement
 import pdd.policy.scaling as scaling
 from pdd.api.config import HandoffMode
 from pdd.planner.fleet import Fleet, LineSpec, RuleSpec, Way
@@ -36,12 +38,13 @@ RELAYING = LineSpec(20e9, rtt_s=0.02, efficiency=1.0, flow_bps=2e8)
     ("compiled", "source"),
     [
         (loop.route_of, pipeline.choose_route),
-        (loop.wait_of, line.predict_wait_s),
+        (picks.wait_of, line.predict_wait_s),
+        (picks.score_of, placement.score_main),
         (handover.last_step, handoff.is_last_step),
         (handover.one_shot_of, handoff.fits_one_shot),
         (loop.prefill_of, timing.compute_prefill_s),
         (handover.extend_of, timing.compute_extend_s),
-        (loop.payload_of, kvlaw.compute_payload_bytes),
+        (picks.payload_of, kvlaw.compute_payload_bytes),
         (engines.decode_step_s, timing.compute_decode_step_s),
         (sim_line.start_of, wan.compute_start_s),
     ],
