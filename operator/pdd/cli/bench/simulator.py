@@ -74,4 +74,5 @@ def _cpu_s(fleet: Fleet, load: Load, options: Any) -> float:
 def _fleet(way: Way) -> Fleet:
     relay = 3 if way is Way.PDD else 0
     line = LineSpec(20e9, 0.02, flow_bps=200e6, streams=4, connections=256)
-    return Fleet(way, Pool(40, _TIMES), Pool(relay, _TIMES), Pool(32, _TIMES), line, KVLaw(4924.0, 35_624.0, 128))
+    # 64 MD bear the 40 requests a second; queues without end would measure memory, not the simulator.
+    return Fleet(way, Pool(40, _TIMES), Pool(relay, _TIMES), Pool(64, _TIMES), line, KVLaw(4924.0, 35_624.0, 128))
