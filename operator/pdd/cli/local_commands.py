@@ -28,9 +28,6 @@ def demo(
     output_tokens: Annotated[int, typer.Option(min=0, help="Length of the answer; 0 fits it to the line.")] = 0,
     mbps: Mbps = None,
     rtt_ms: Rtt = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Fail beyond 300 ms to the second token, on a busy machine too.")
-    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep all running afterwards, until Ctrl-C.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the router; 0: any free one.")] = 0,
 ) -> None:
@@ -56,7 +53,6 @@ def demo(
         as_json=json,
         keep=keep,
         port=port,
-        strict=strict,
     )
     raise typer.Exit(run(options, Console()))
 

@@ -5,16 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pdd.cli.chat import ChatRun
-from pdd.cli.demo_report import (
-    LineFacts,
-    Measured,
-    compute_limit_ms,
-    demo_document,
-    demo_table,
-    handoff_line,
-    slow_note,
-    unmet_promises,
-)
+from pdd.cli.demo_report import LineFacts, Measured, demo_document, demo_table, handoff_line, unmet_promises
 
 LINE = LineFacts(rate_mbps=100, rtt_ms=20, streams=4)
 
@@ -59,24 +50,6 @@ def test_another_pipeline_a_missing_handoff_and_a_late_second_token_are_failures
     assert "never came" in unmet_promises(measured(ids=(1,), single=(1,)), [])[0]
 
 
-def verdict(gap_ms: float, naive_ms: float, *, strict: bool = False) -> tuple[list[str], str]:
-    relayed, naive = measured(gap_ms=gap_ms), measured("naive", pipeline="P-MD", gap_ms=naive_ms)
-    return unmet_promises(relayed, [naive], compute_limit_ms(naive, strict=strict)), slow_note(relayed, naive)
-
-
-def test_a_busy_machine_is_told_and_does_not_fail() -> None:
-    unmet, note = verdict(582.0, 2990.0)
-    assert unmet == [] and "582 ms" in note and "2.99 s" in note and "busy" in note
-    assert verdict(206.0, 2935.0) == ([], "")
-    assert len(verdict(582.0, 2990.0, strict=True)[0]) == 1
-
-
-def test_a_transfer_that_is_not_hidden_fails_however_busy_the_machine_is() -> None:
-    for naive_ms in (400.0, 2990.0, 20_000.0):
-        assert len(verdict(naive_ms * 0.9, naive_ms)[0]) == 1
-    assert len(verdict(301.0, 50.0)[0]) == 1, "a fast line excuses nothing"
-
-
 def test_the_document_has_the_fields_that_scripts_rely_on() -> None:
     document = demo_document(
         LINE, measured(), measured("naive", pipeline="P-MD", gap_ms=2800.0, handoff=None), None, unmet=[], seconds=20.0
@@ -87,7 +60,7 @@ def test_the_document_has_the_fields_that_scripts_rely_on() -> None:
     }  # fmt: skip
     for record in (document, document["naive"], *document["requests"]):
         assert fields <= set(record)
-    assert document["met"] is True and document["unmet"] == document["notes"] == []
+    assert document["met"] is True and document["unmet"] == []
     assert document["second_token_ms"] == 30.0 and document["naive"]["second_token_ms"] == 2800.0
     assert set(document["handoff"]) == {"mode", "rounds", "tokens", "payload_bytes", "stall_ms"}
     assert document["naive"]["handoff"] is None
