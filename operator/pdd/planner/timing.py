@@ -68,15 +68,6 @@ class EngineTimes:
     kv_capacity_tokens: int = 0
 
 
-def compute_chunk_s(
-    tokens: float, done: float, per_token_s: float, half_tokens: float, attention_s: float, fixed_s: float
-) -> float:
-    """Seconds of one forward over `tokens` new tokens after `done` cached ones; 0 for no tokens."""
-    if tokens <= 0:
-        return 0.0
-    return fixed_s + per_token_s * (tokens + half_tokens) + attention_s * tokens * (done + tokens / 2)
-
-
 def compute_prefill_s(
     uncached: int,
     cached: int,

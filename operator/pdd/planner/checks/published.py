@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pdd.planner.bathtub import BathtubSpec, compute_valley, find_dips
+from pdd.planner.bathtub import BathtubSpec, Reals, compute_valley, find_dips
 from pdd.planner.checks.check import Check, compare, equal
 from pdd.planner.prfaas import Table, TruncatedLognormal, compute_capacity, predict_remote
 from pdd.planner.timing import PrefillTime
@@ -56,10 +56,15 @@ def list_dips(ratio: float, chunk: int) -> list[int]:
     return [round(dip.hit_rate * 100) for dip in find_dips(spec)]
 
 
+def compute_revenue(hit_rate: Reals, price_ratio: float, slope: float) -> Reals:
+    """R(x) = (1 - b x) (1 + rho x / (1 - x)), 1 at no hits: revenue where the miss rate falls linearly."""
+    return (1 - slope * hit_rate) * (1 + price_ratio * hit_rate / (1 - hit_rate))
+
+
 def search_valley(price_ratio: float, slope: float) -> float:
-    """Hit rate of the least revenue by search, R(x) = (1 - b x) (1 + rho x / (1 - x)); for rho < b."""
+    """Hit rate of the least revenue by search; for rho < b."""
     x = np.linspace(0.0, 0.999, 200_001)
-    return float(x[np.argmin((1 - slope * x) * (1 + price_ratio * x / (1 - x)))])
+    return float(x[np.argmin(compute_revenue(x, price_ratio, slope))])
 
 
 def check_bathtub() -> list[Check]:
@@ -83,7 +88,7 @@ def check_bathtub() -> list[Check]:
     slope = (1 - 0.8) / (0.7 - 0.8 * 0.4)
     found.append(compare("-20 % from 40 to 70 % means b", BATHTUB, {"fall": 0.2}, slope, 0.526, 0.001))
     for x, rho, target in ((0.4, 0.1, 0.842), (0.7, 0.1, 0.779)):
-        revenue = (1 - slope * x) * (1 + rho * x / (1 - x))
+        revenue = float(compute_revenue(np.array(x), rho, slope))
         inputs = {"hit_rate": x, "price_ratio": rho, "slope": round(slope, 4)}
         found.append(compare(f"revenue at a hit rate of {x:.0%}", BATHTUB, inputs, revenue, target, 0.002))
     return found

@@ -80,7 +80,6 @@ def send(s: Settings, w: World, i: int, leaf: int, leaves: int, now: float) -> N
         w.one[0].q_tail = i
         w.req[i].link = -1
         w.one[0].q_size += 1
-        w.one[0].most_queued = max(w.one[0].most_queued, w.one[0].q_size)
         return
     activate(s, w, i)
     plan_line(s, w, leaf, leaves)

@@ -107,7 +107,7 @@ class SimResult:
 def build_result(
     way: Way, columns: Columns, sla: Sla, utilisation: Mapping[str, float], mean_sequences: Mapping[str, float],
     line_bytes: float,
-    relay_engines: tuple[tuple[float, int, str], ...] = (), extra_notes: tuple[str, ...] = (),
+    relay_engines: tuple[tuple[float, int, str], ...] = (),
 ) -> SimResult:  # fmt: skip
     """All figures from the columns."""
     n = len(columns.arrival_s)
@@ -126,16 +126,23 @@ def build_result(
     names = {name: 0.0 for name in dict.fromkeys(ROUTES.values())}
     for code, count in zip(*np.unique(columns.route, return_counts=True), strict=True):
         names[ROUTES[int(code)]] += float(count) / n
-    notes = tuple(refusal(n, share) for share in SHARES if estimate(ttft, share) is None)
+    of_ttft, of_tpot = _percentiles(ttft), _percentiles(tpot)
+    notes = [refusal(n, share) for share, found in of_ttft.items() if found is None]
+    # Answers of one or two tokens have no pace: there may be too few for a P99 of TPOT where TTFT has enough.
+    notes += [
+        f"TPOT: {refusal(len(tpot), share)}"
+        for share, found in of_tpot.items()
+        if found is None and of_ttft[share] is not None
+    ]
     prompt = np.maximum(columns.input_tokens, 1)
     return SimResult(
         way=way,
         requests=n,
         span_s=span_s,
         first_token=_percentiles(columns.first_token_s),
-        ttft=_percentiles(ttft),
+        ttft=of_ttft,
         second_gap=_percentiles(columns.second_gap_s),
-        tpot=_percentiles(tpot),
+        tpot=of_tpot,
         e2e=_percentiles(columns.e2e_s),
         pipelines={name: share for name, share in names.items() if share > 0},
         relay_token_share=float(columns.relayed.sum()) / tokens if tokens else 0.0,
@@ -148,7 +155,7 @@ def build_result(
         mean_stall_s=float(stalls.mean()) if len(stalls) else 0.0,
         max_stall_s=float(stalls.max()) if len(stalls) else 0.0,
         relay_engines=relay_engines,
-        notes=notes + extra_notes,
+        notes=tuple(notes),
         columns=columns,
     )
 

@@ -70,7 +70,6 @@ class Settings(NamedTuple):
     stride: int
     closed: bool
     affinity_s: float
-    extra_s: float
     p_steps: bool  # prefill goes step by step (see pdd.planner.sim.steps)
     p_short: int
     p_most: int
@@ -131,7 +130,7 @@ EVENT = np.dtype([("at", np.float64), ("kind", np.int64), ("who", np.int64)], al
 ONE = np.dtype(
     [(name, np.int64) for name in (
         "events", "next", "line", "q_head", "q_tail", "q_size", "done", "relays", "previous", "refused", "arrived",
-        "held", "sessions", "most_queued")]
+        "held", "sessions")]
     + [(name, np.float64) for name in (
         "prefill_s", "relay_s", "main_s", "line_s", "holding_s", "relay_seq_s", "main_seq_s", "clock_bits", "clock_s",
         "outstanding")],
@@ -184,7 +183,7 @@ def make_settings(fleet: Fleet, load: Load, *, fuse_tails: bool, caches: bool, m
         one_shot_limit=rules.one_shot_limit_tokens, cache_kind=kind, p_room=p_room, main_cache=main_cache, block=block,
         sessions=int(load.session.max()) + 1 if len(load) else 0,
         stride=(int(load.blocks.ids.max()) + 2 if load.blocks is not None and len(load.blocks.ids) else 1),
-        closed=closed, affinity_s=affinity_s, extra_s=0.0, p_steps=prefill_steps, p_short=short_tokens,
+        closed=closed, affinity_s=affinity_s, p_steps=prefill_steps, p_short=short_tokens,
         p_most=max(1, prefill.max_sequences),
     )  # fmt: skip
 
