@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,6 +53,7 @@ def run(options: PlanOptions) -> int:
     from pdd.planner.model_judge import build_judge
     from pdd.planner.render import render_yaml
     from pdd.planner.resolve import resolve
+    from pdd.planner.sim import precompile
 
     console = Console()
     begun = time.monotonic()
@@ -64,10 +64,10 @@ def run(options: PlanOptions) -> int:
             raise InvalidInput(flag, str(path), "its folder is not there: make it, or name another")
     chips = load_chips(options.chips)
     spec = read_spec(options, chips)
+    if precompile.start():
+        console.say(precompile.NOTICE)
     judge, spec = build_judge(spec, options.seed)
     question = resolve(spec, chips, judge.longest_tokens)
-    if not is_compiled():
-        console.say("the simulator is compiled first, once on each machine: about a minute")
     answer = make_answer(question, judge, say=lambda text: console.say(f"{time.monotonic() - begun:5.1f} s  {text}"))
     lines = summarise(answer)
     if options.out and answer.search.chosen is None:
@@ -89,12 +89,6 @@ def run(options: PlanOptions) -> int:
         shown = [lines[0], "", *explain(answer), "", *lines[1:]] if options.explain else lines
         console.result("\n".join(shown))
     return 0 if answer.feasible else 1
-
-
-def is_compiled() -> bool:
-    """Whether numba's cache holds anything of ours, as far as can be seen from outside."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pdd" / "numba"
-    return next(Path(os.environ.get("NUMBA_CACHE_DIR") or cache).glob("**/*.nbc"), None) is not None
 
 
 def read_spec(options: PlanOptions, chips: Mapping[str, Chip]) -> PlanSpec:

@@ -45,7 +45,7 @@ class SimulateOptions:
 def run(options: SimulateOptions) -> int:
     """Prints one table or document. Raises InvalidInput."""
     from pdd.planner.fleet import Way
-    from pdd.planner.sim import SimOptions, simulate
+    from pdd.planner.sim import SimOptions, precompile, simulate
 
     if not options.file and options.trace is None:
         raise InvalidInput("FILE", None, "give a PDDDeployment with its PDDLink, a plan file, or --trace FILE")
@@ -54,6 +54,8 @@ def run(options: SimulateOptions) -> int:
         if name not in known:
             raise InvalidInput("--way", name, f"use one of {', '.join(known)}")
     console = Console()
+    if precompile.start():
+        console.say(precompile.NOTICE)
     fleet, spec, load, assumptions = _build(options)
     if options.request >= len(load):
         raise InvalidInput("--request", options.request, f"there are {len(load)} requests: 0 to {len(load) - 1}")

@@ -63,13 +63,15 @@ def make_answer(
 def plan_file(path: Path, *, seed: int = 1, chips: Path | None = None) -> Answer:
     """The answer to a plan file (docs/examples). chips: a YAML file with chips of one's own.
 
-    Takes seconds, and a minute when the simulator is compiled for the first time. Raises InvalidInput.
+    Takes seconds, and 20 more when the simulator is compiled for the first time. Raises InvalidInput.
     """
     from pdd.planner.catalogue import load_chips
     from pdd.planner.model_judge import build_judge
     from pdd.planner.resolve import resolve
+    from pdd.planner.sim import precompile
     from pdd.planner.spec_file import read_plan_text
 
+    precompile.start()
     judge, spec = build_judge(read_plan_text(str(path), path.read_text(), folder=path.parent), seed)
     return make_answer(resolve(spec, load_chips(chips), judge.longest_tokens), judge)
 

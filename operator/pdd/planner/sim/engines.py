@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from pdd.planner.sim.compiled import compiled
+from pdd.planner.sim.compiled import compiled, constant
 from pdd.planner.sim.queues import push_target, remove_target, seconds_of, set_next, steps_within
 from pdd.planner.sim.world import Settings, World
 from pdd.planner.timing import compute_decode_step_s
 
 decode_step_s = compiled(compute_decode_step_s)
 Array = Any
+AT_RELAY = constant(True)
+"""Whose step `step_seconds` tells."""
 
 
 @compiled

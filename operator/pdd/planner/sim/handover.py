@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pdd.planner.sim.compiled import compiled
+from pdd.planner.sim.compiled import compiled, constant
 from pdd.planner.sim.engines import (
+    AT_RELAY,
     advance_engine,
     has_room,
     join_engine,
@@ -18,7 +19,7 @@ from pdd.planner.sim.engines import (
     release_place,
     step_seconds,
 )
-from pdd.planner.sim.picks import keep_prompt
+from pdd.planner.sim.picks import AT_MAIN, keep_prompt
 from pdd.planner.sim.queues import push_event
 from pdd.planner.sim.world import Settings, World
 from pdd.planner.timing import compute_extend_s
@@ -29,7 +30,7 @@ one_shot_of = compiled(fits_one_shot)
 last_step = compiled(is_last_step)
 extend_of = compiled(compute_extend_s)
 
-ARRIVE, PREFILLED, RELAY_JOIN, SWITCH, MAIN_JOIN = 0, 1, 2, 3, 4
+ARRIVE, PREFILLED, RELAY_JOIN, SWITCH, MAIN_JOIN = (constant(kind) for kind in range(5))
 """Kinds of events beside LAND and P_STEP; the ends of decoding and of transfers are in the tree."""
 
 
@@ -43,7 +44,7 @@ def landed(s: Settings, w: World, i: int, base: int, leaves: int, now: float) ->
     """The KV is complete at main decode."""
     w.req[i].landed = now
     if s.main_cache:
-        keep_prompt(s, w, i, w.req[i].main_of, True, w.req[i].inputs + w.req[i].outputs)
+        keep_prompt(s, w, i, w.req[i].main_of, AT_MAIN, w.req[i].inputs + w.req[i].outputs)
     if not np.isnan(w.req[i].done):
         return  # relay decode was done first
     if w.req[i].route != RELAYED:
@@ -71,7 +72,7 @@ def hand_over(s: Settings, w: World, i: int, engine: int, base: int, leaves: int
     plan_engine(s, w, relay, base, leaves)
     batch = 1 + int(w.eng[relay].steps - w.req[i].joined + 1e-6)
     context = w.req[i].inputs + batch
-    step_s = step_seconds(s, True, w.eng[relay].batch, w.eng[relay].context)
+    step_s = step_seconds(s, AT_RELAY, w.eng[relay].batch, w.eng[relay].context)
     one_shot = s.one_shot == 1 or (s.one_shot == 0 and one_shot_of(batch, s.one_shot_limit))
     rounds, before, after_s = 0, -1, 0.0
     while True:

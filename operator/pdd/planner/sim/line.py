@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from pdd.planner.sim.compiled import compiled
+from pdd.planner.sim.compiled import compiled, constant
 from pdd.planner.sim.queues import push_event, push_target, remove_target, set_next
 from pdd.planner.sim.world import Settings, World
 from pdd.planner.wan import compute_start_s
 
 start_of = compiled(compute_start_s)
-LAND = 5
+LAND = constant(5)
 
 
 @compiled

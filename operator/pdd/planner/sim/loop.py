@@ -28,7 +28,17 @@ from pdd.planner.sim.handover import (
     switch,
 )
 from pdd.planner.sim.line import LAND, advance_line, deliver, send
-from pdd.planner.sim.picks import cached_tokens, keep_prompt, payload_of, pick_main, pick_prefill, pick_relay, predict_s
+from pdd.planner.sim.picks import (
+    AT_MAIN,
+    AT_PREFILL,
+    cached_tokens,
+    keep_prompt,
+    payload_of,
+    pick_main,
+    pick_prefill,
+    pick_relay,
+    predict_s,
+)
 from pdd.planner.sim.queues import find_next, pop_event
 from pdd.planner.sim.steps import P_STEP, enqueue_prompt, plan_step, take_done
 from pdd.planner.sim.world import Settings, World
@@ -46,7 +56,7 @@ ONE_TOKEN, LOCAL = 4, 5
 def arrive(s: Settings, w: World, i: int, now: float) -> None:
     w.req[i].came = now
     p = pick_prefill(s, w, i, now)
-    held = min(cached_tokens(s, w, i, p, False), w.req[i].inputs - 1)
+    held = min(cached_tokens(s, w, i, p, AT_PREFILL), w.req[i].inputs - 1)
     w.req[i].p_hit = held
     new = w.req[i].inputs - held
     if s.fuse_tails and w.free_at[p] > now:
@@ -58,7 +68,7 @@ def arrive(s: Settings, w: World, i: int, now: float) -> None:
         seconds = prefill_of(new, held, s.chunk, s.p_token_s, s.p_half, s.p_attention_s, s.p_fixed_s)
     start = max(now, w.free_at[p])
     w.free_at[p] = start + seconds
-    keep_prompt(s, w, i, p, False, w.req[i].inputs)
+    keep_prompt(s, w, i, p, AT_PREFILL, w.req[i].inputs)
     if s.p_steps:
         enqueue_prompt(w, p, i, new)
         if w.pre[p].busy == 0:
@@ -100,7 +110,7 @@ def prefilled(s: Settings, w: World, i: int, base: int, leaf: int, leaves: int, 
     advance_line(s, w, now)
     m = pick_main(s, w, i, base)
     w.req[i].main_of = m
-    held = min(cached_tokens(s, w, i, m, True), w.req[i].inputs - 1) if s.main_cache else 0
+    held = min(cached_tokens(s, w, i, m, AT_MAIN), w.req[i].inputs - 1) if s.main_cache else 0
     w.req[i].m_hit = held
     missing = w.req[i].inputs - held
     size = payload_of(missing, s.kappa, s.sigma, s.window, s.state_bytes)

@@ -6,7 +6,7 @@ import numpy as np
 
 from pdd.planner.kvlaw import compute_payload_bytes
 from pdd.planner.sim.caches import find_session, keep_blocks, keep_session, match_blocks
-from pdd.planner.sim.compiled import compiled
+from pdd.planner.sim.compiled import compiled, constant
 from pdd.planner.sim.world import BLOCKS, SESSIONS, Settings, World
 from pdd.policy.line import predict_wait_s
 from pdd.policy.placement import score_main
@@ -14,6 +14,9 @@ from pdd.policy.placement import score_main
 wait_of = compiled(predict_wait_s)
 payload_of = compiled(compute_payload_bytes)
 score_of = compiled(score_main)
+
+AT_MAIN, AT_PREFILL = constant(True), constant(False)
+"""Whose cache `cached_tokens` and `keep_prompt` mean."""
 
 
 @compiled
@@ -102,8 +105,8 @@ def pick_main(s: Settings, w: World, i: int, base: int) -> int:
     if s.main_cache and s.cache_kind == SESSIONS and w.req[i].session >= 0:
         home: int = w.m_home[w.req[i].session]
         if home >= 0:
-            here = max(1, w.req[i].inputs - cached_tokens(s, w, i, home, True))
-            there = max(1, w.req[i].inputs - cached_tokens(s, w, i, best, True))
+            here = max(1, w.req[i].inputs - cached_tokens(s, w, i, home, AT_MAIN))
+            there = max(1, w.req[i].inputs - cached_tokens(s, w, i, best, AT_MAIN))
             stay = score_of(predict_s(s, w, i, here), w.eng[base + home].bound)
             if stay <= score_of(predict_s(s, w, i, there), w.eng[base + best].bound):
                 return home

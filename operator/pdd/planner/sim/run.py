@@ -10,6 +10,7 @@ import numpy as np
 from pdd.common.errors import InvalidInput, PDDError
 from pdd.planner.fleet import Fleet, Sla, Way
 from pdd.planner.load import Load
+from pdd.planner.sim import precompile
 from pdd.planner.sim.loop import run_until
 from pdd.planner.sim.result import Columns, SimResult, build_result
 from pdd.planner.sim.scaling import RelayScaler
@@ -78,7 +79,9 @@ def simulate(fleet: Fleet, load: Load, options: SimOptions | None = None) -> Sim
     most = law.max_replicas if scaled and law is not None else settings.relays
     world = make_world(settings, load, most)
     scaler = RelayScaler(law, options.scaling_interval_s, options.engine_start_s) if scaled and law else None
+    precompile.finish()
     _run(settings, world, load, options, scaler)
+    precompile.mark_complete()
     done = int(world.one[0]["done"])
     if done != len(load):
         raise PDDError(f"{len(load) - done} requests never ended: a fault of the simulator")

@@ -10,10 +10,10 @@ strictly one after the other.
 
 from __future__ import annotations
 
-from pdd.planner.sim.compiled import compiled
+from pdd.planner.sim.compiled import compiled, constant
 from pdd.planner.sim.world import Settings, World
 
-P_STEP = 6
+P_STEP = constant(6)
 """Kind of the event at a step's end; who: the prefill engine."""
 
 
