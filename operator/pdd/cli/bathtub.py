@@ -37,6 +37,7 @@ class BathtubQuestion:
     accelerators: int
     hit: str
     svg: Path | None
+    png: Path | None = None
 
 
 def run_bathtub(question: BathtubQuestion, *, as_json: bool) -> None:
@@ -44,8 +45,9 @@ def run_bathtub(question: BathtubQuestion, *, as_json: bool) -> None:
     spec = build_spec(question)
     curves = compute_bathtub(spec)
     found = advise(spec, _hit_rates(_read("--hit", question.hit, read_share)))
-    if question.svg is not None:
-        _write(question.svg, draw_bathtub(curves))
+    for option, path in (("--svg", question.svg), ("--png", question.png)):
+        if path is not None:
+            _write(option, path, draw_bathtub(curves))
     console = Console()
     console.result(dumps(to_document(curves, found), indent=2) if as_json else format_bathtub(curves, found))
 
@@ -118,8 +120,8 @@ def format_bathtub(curves: Bathtub, found: list[Advice]) -> str:
 
 
 def draw_bathtub(curves: Bathtub) -> str:
-    """A self-contained SVG: revenue with tails alone and fused, uncached tokens a second; 1 at no hits."""
-    from pdd.planner.report.svg import STYLE, Axis, Plot
+    """The picture: revenue with tails alone and fused, uncached tokens a second; 1 at no hits."""
+    from pdd.planner.report.svg import Axis, Plot
 
     base = curves.points[0]
     lines = [
@@ -133,12 +135,7 @@ def draw_bathtub(curves: Bathtub) -> str:
         plot.line([(x, y) for x, y in line if y <= top], colour, name)
     for dip in curves.dips:
         plot.upright(dip.hit_rate, f"{dip.hit_rate:.0%}")
-    style = f"<style>svg{{--text:#222;--dim:#555;--grid:#ddd;background:#fff}}{STYLE}</style>"
-    return (
-        plot.svg()
-        .replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-        .replace("</title>", f"</title>{style}", 1)
-    )
+    return plot.svg()
 
 
 def _hit_rates(mean: float) -> list[float]:
@@ -155,8 +152,11 @@ def _read(option: str, text: str, reader: Callable[[object], float]) -> float:
         raise InvalidInput(option, text, str(error)) from None
 
 
-def _write(path: Path, text: str) -> None:
+def _write(option: str, path: Path, picture: str) -> None:
+    from pdd.planner.report.files import make_png, make_svg
+
+    svg = make_svg(picture)
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(make_png(svg) if option == "--png" else svg.encode())
     except OSError as error:
-        raise InvalidInput("--svg", str(path), f"cannot be written: {error.strerror or error}") from error
+        raise InvalidInput(option, str(path), f"cannot be written: {error.strerror or error}") from error

@@ -29,6 +29,7 @@ def bathtub(
     accelerators: Annotated[int, typer.Option(min=1, max=1024, help="For --model: chips of one engine.")] = 8,
     hit: Annotated[str, typer.Option(help="Mean hit rate that the advice is computed for.")] = "90 %",
     svg: Annotated[Path | None, typer.Option(help="Draw the curves into this file.")] = None,
+    png: Annotated[Path | None, typer.Option(help="The same as PNG.")] = None,
     json: Json = False,
 ) -> None:
     """Throughput and revenue of a prefill engine against the hit rate: dips, the valley, and what helps.
@@ -53,5 +54,6 @@ def bathtub(
         accelerators=accelerators,
         hit=hit,
         svg=svg,
+        png=png,
     )
     run_bathtub(question, as_json=json)

@@ -22,7 +22,7 @@ def plan(
     json: Json = False,
     explain: Annotated[bool, typer.Option("--explain", help="Say in words what was searched, found and why.")] = False,
     report: Annotated[Path | None, typer.Option(help="Write one self-contained HTML file with pictures.")] = None,
-    pictures: Annotated[Path | None, typer.Option(help="Folder for the report's pictures as SVG files.")] = None,
+    pictures: Annotated[Path | None, typer.Option(help="Folder for the report's pictures, SVG and PNG.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the chosen plan as PDDLink and PDDDeployment.")] = None,
     trace: Annotated[Path | None, typer.Option(help="The load: a trace (Mooncake, agentic CSV, Azure CSV).")] = None,
     rate: Annotated[str, typer.Option(help="Requests a time, for example 40/s.")] = "",

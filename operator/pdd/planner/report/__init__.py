@@ -1,4 +1,4 @@
-"""`pdd plan --report`: one self-contained page with pictures made here, and the pictures as SVG files."""
+"""`pdd plan --report`: one self-contained page with pictures made here, and the pictures as SVG and PNG files."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from pdd.planner.answer import Answer
 from pdd.planner.catalogue import Chip
 from pdd.planner.model_judge import ModelJudge
 from pdd.planner.report.charts import draw_bathtub, draw_cdfs, draw_pareto, draw_radar, draw_timeline
+from pdd.planner.report.files import make_png, make_svg
 from pdd.planner.report.page import Figure, build_page
-from pdd.planner.report.svg import STYLE
 from pdd.planner.roles import DIMENSIONS, REFERENCE, build_radar
-
-FILE_STYLE = ":root{--text:#1b1b1b;--dim:#595959;--grid:#e0e0e0}svg{background:#fff}" + STYLE
 
 
 def build_figures(answer: Answer, judge: ModelJudge, chips: Mapping[str, Chip]) -> list[Figure]:
@@ -87,17 +85,13 @@ def write_plan_report(
     command: str = "",
     pictures: Path | None = None,
 ) -> None:
-    """Writes the page, and each picture as an SVG file into the folder `pictures`."""
+    """Writes the page, and each picture as SVG and PNG into the folder `pictures`."""
     figures = build_figures(answer, judge, chips)
     used = {name: chips[name] for name in answer.search.question.engines if name in chips}
     path.write_text(build_page(answer, figures, command, used), encoding="utf-8")
     if pictures is not None:
         pictures.mkdir(parents=True, exist_ok=True)
         for figure in figures:
-            (pictures / f"{figure.name}.svg").write_text(standalone(figure.svg), encoding="utf-8")
-
-
-def standalone(svg: str) -> str:
-    """The picture as a file of its own: with namespace and style."""
-    head, _, rest = svg.partition(">")
-    return f'{head} xmlns="http://www.w3.org/2000/svg"><style>{FILE_STYLE}</style>{rest}'
+            svg = make_svg(figure.svg)
+            (pictures / f"{figure.name}.svg").write_text(svg, encoding="utf-8")
+            (pictures / f"{figure.name}.png").write_bytes(make_png(svg))

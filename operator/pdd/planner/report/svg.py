@@ -16,18 +16,24 @@ LEFT, RIGHT, TOP, BOTTOM = 54.0, 12.0, 12.0, 44.0
 KEY = 17.0
 """Height of one line of the legend, which stands below the axes, where it hides nothing."""
 COLOURS = ("c0", "c1", "c2", "c3", "c4", "c5")
-STYLE = """
-svg{width:100%;height:auto;display:block;font:12.5px system-ui,sans-serif}
+PALETTE = ("#1f77b4", "#c65102", "#14805f", "#b0359c", "#8a6a00", "#666")
+STYLE = (
+    """
+svg{width:100%;height:auto;display:block;font-family:system-ui,sans-serif;font-size:12.5px}
 svg text{fill:var(--text)}svg .axis{stroke:var(--dim);stroke-width:1;fill:none}
 svg .grid{stroke:var(--grid);stroke-width:1}svg .line{fill:none;stroke-width:2.2}
-svg .c0{stroke:var(--c0,#1f77b4);--f:var(--c0,#1f77b4)}svg .c1{stroke:var(--c1,#c65102);--f:var(--c1,#c65102)}
-svg .c2{stroke:var(--c2,#14805f);--f:var(--c2,#14805f)}svg .c3{stroke:var(--c3,#b0359c);--f:var(--c3,#b0359c)}
-svg .c4{stroke:var(--c4,#8a6a00);--f:var(--c4,#8a6a00)}svg .c5{stroke:var(--c5,#666);--f:var(--c5,#666)}
-svg .line.c1{stroke-dasharray:8 3}svg .line.c2{stroke-dasharray:2 2.5}svg .line.c3{stroke-dasharray:9 3 2 3}
-svg .dot,svg .bar{fill:var(--f)}svg .hollow{fill:var(--card,#fff);stroke-width:2}
-svg .soft{fill:var(--f);fill-opacity:.1}svg .strong{stroke-width:2}svg .head{font-weight:600}
+"""
+    + "".join(
+        f"svg .{name}{{stroke:var(--{name},{shade})}}"
+        f"svg .dot.{name},svg .bar.{name},svg .soft.{name}{{fill:var(--{name},{shade})}}\n"
+        for name, shade in zip(COLOURS, PALETTE, strict=True)
+    )
+    + """svg .line.c1{stroke-dasharray:8 3}svg .line.c2{stroke-dasharray:2 2.5}svg .line.c3{stroke-dasharray:9 3 2 3}
+svg .hollow{fill:var(--card,#fff);stroke-width:2}
+svg .soft{fill-opacity:.1}svg .strong{stroke-width:2}svg .head{font-weight:600}
 svg .limit{stroke:var(--limit,#c00);stroke-dasharray:5 4}
 """
+)
 DARK = "--c0:#5aa9e6;--c1:#ff9a4d;--c2:#3fcf9f;--c3:#e884d8;--c4:#d9b84a;--c5:#aaa;--limit:#ff7070"
 """The same colours on a dark ground, as properties of the page."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -12,10 +13,10 @@ from tests.unit.planner.plan.toy import TEXT, ToyJudge, question_of, spec_of
 
 from pdd.planner.answer import Answer, make_answer
 from pdd.planner.catalogue import load_chips
-from pdd.planner.report import standalone
 from pdd.planner.report.charts import draw_bathtub, draw_cdfs, draw_pareto, draw_radar, draw_timeline
+from pdd.planner.report.files import make_png, make_svg
 from pdd.planner.report.page import Figure, build_page
-from pdd.planner.report.svg import Axis, span_axis
+from pdd.planner.report.svg import COLOURS, PALETTE, Axis, span_axis
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +51,25 @@ def pictures(answer: Answer) -> list[str]:
 def test_each_picture_is_well_formed_and_holds_no_number_that_is_none(answer: Answer) -> None:
     for svg in pictures(answer):
         ElementTree.fromstring(svg)
-        ElementTree.fromstring(standalone(svg))
+        ElementTree.fromstring(make_svg(svg))
         assert not re.search(r"\b(nan|inf)\b", svg), svg[:200]
+
+
+def test_a_file_has_plain_colours_and_a_png_with_its_words(answer: Answer) -> None:
+    """Viewers beside browsers know no custom properties; a PNG without a font would be drawn, but without words."""
+    for picture in pictures(answer):
+        svg = make_svg(picture)
+        assert "var(" not in svg
+        png = make_png(svg)
+        assert png[:8] == b"\x89PNG\r\n\x1a\n"
+        width, height = struct.unpack(">II", png[16:24])
+        box = [float(part) for part in svg.partition('viewBox="')[2].partition('"')[0].split()]
+        assert (width, height) == (round(box[2] * 3), round(box[3] * 3))
+        wordless = make_png(re.sub("<text.*?</text>", "", svg))
+        assert len(png) > len(wordless) * 1.05
+        for name, shade in zip(COLOURS, PALETTE, strict=True):
+            if re.search(rf'class="[^"]*\b{name}\b', picture):
+                assert make_png(svg.replace(shade, "#010203")) != png, f"{name} is not drawn in {shade}"
 
 
 def test_points_of_a_picture_stay_inside_it(answer: Answer) -> None:
