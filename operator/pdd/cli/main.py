@@ -19,6 +19,7 @@ from pdd import __version__
 from pdd.cli.bathtub_commands import register as register_bathtub
 from pdd.cli.calibrate_commands import register as register_calibrate
 from pdd.cli.catalogue_commands import register as register_catalogue
+from pdd.cli.line_commands import register as register_line
 from pdd.cli.local_commands import register as register_local
 from pdd.cli.plan_commands import register as register_plan
 from pdd.cli.simulate_commands import register as register_simulate
@@ -144,6 +145,7 @@ def link_create(
 
 register_local(app)
 register_plan(app)
+register_line(app)
 register_simulate(app)
 register_trace(app)
 register_catalogue(app)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,11 +52,13 @@ def size_line(
     rate_per_s: float,
     transfer_p99_s: float,
     *,
-    price_per_gbit_h: float = 0.0,
+    price_per_h: Callable[[float], float] = lambda _: 0.0,
     ports_bps: Sequence[float] = PORTS_BPS,
     block_tokens: int = 64,
 ) -> tuple[Port, ...]:
     """Each port with the other properties of `line`, in rising order; the first with `enough` is the smallest.
+
+    price_per_h: money an hour for a line of so many bits per second.
 
     Where one transfer is limited by its flows, no port helps: then none is enough, and more streams are the remedy.
     """
@@ -68,7 +70,7 @@ def size_line(
     for capacity in sorted(ports_bps):
         port = replace(line, capacity_bps=capacity)
         utilisation, transfer = predict_transfers(port, payload, rate_per_s)
-        price = price_per_gbit_h * capacity / 1e9
+        price = price_per_h(capacity)
         each = compute_cost_per_million(price, tokens_per_s)
         found.append(Port(capacity, utilisation, transfer, price, each, transfer.p99_s <= transfer_p99_s))
     return tuple(found)

@@ -28,7 +28,7 @@ STATS = make_stats()
 
 
 def test_the_smallest_port_that_keeps_the_p99_is_found() -> None:
-    ports = size_line(LINE, KV, STATS, 40.0, 5.0, price_per_gbit_h=0.05)
+    ports = size_line(LINE, KV, STATS, 40.0, 5.0, price_per_h=lambda bps: 0.05 * bps / 1e9)
     assert [p.capacity_bps for p in ports] == sorted(p.capacity_bps for p in ports)
     assert not ports[0].enough
     assert math.isinf(ports[0].transfer.p99_s)
