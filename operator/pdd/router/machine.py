@@ -45,6 +45,9 @@ _REFUSALS = {
         "RelayFullAndLineLost", "the line to main decode is lost and every relay-decode engine is full", 429
     ),
 }
+DECODE_WAIT_S = 2.0
+"""So long may a request wait, its first token computed but not sent, for any decode engine to answer."""
+DECODE_LOOK_S = 0.2
 _FINISHED = frozenset({"stop", "length"})
 _NO_DECODE = Failure("NoDecodeEngine", "no decode engine can be reached (stages relay-decode and main-decode)", 503)
 
@@ -151,12 +154,18 @@ class Machine(Recovery):
                 self.out.append(Release(kv))
         else:
             self._first = (kv, event.ids[0])
-            self.out.append(
-                Decide(leg.output_tokens, self.task.max_tokens - leg.output_tokens, frozenset(self.avoid[Role.MAIN]))
-            )
+            self._decide()
+
+    def _decide(self) -> None:
+        if self._first is not None:
+            known = self._first[0].covers
+            self.out.append(Decide(known, self.task.max_tokens - known, frozenset(self.avoid[Role.MAIN])))
 
     def _on_decided(self, plan: Plan) -> None:
         if self._first is None:
+            return
+        if self._waits_for_decode(plan):
+            self.wake(DECODE_LOOK_S, "decide")
             return
         kv, first_id = self._first
         self._first = None
@@ -179,6 +188,21 @@ class Machine(Recovery):
                 self.call(Role.PREFILL, Kind.HANDLE, kv.covers, 1)
         else:
             self.decode_at(Role.MAIN, kv, engine=plan.main)
+
+    def _waits_for_decode(self, plan: Plan) -> bool:
+        """No decode engine answers right now: one that missed a few looks is back soon, and the client has time."""
+        if plan.pipeline is not Pipeline.REFUSED or plan.reason in _REFUSALS or len(self.ledger) > 0:
+            return False
+        if self._decided_after_s is None:
+            self._decided_after_s = self.now_s
+        return self.now_s - self._decided_after_s < DECODE_WAIT_S
+
+    def on_woken(self, tag: str) -> None:
+        """A delay is over."""
+        if tag == "decide":
+            self._decide()
+        else:
+            super().on_woken(tag)
 
     def _refused(self, plan: Plan) -> None:
         failure = _REFUSALS.get(plan.reason, _NO_DECODE)

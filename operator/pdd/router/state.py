@@ -18,6 +18,7 @@ from pdd.router.events import (
     Kind,
     Learn,
     Record,
+    Release,
     Role,
     StartCall,
     WakeAfter,
@@ -88,6 +89,7 @@ class State:
         self._numbers = 0
         self._tail: Leg | None = None
         self._first: tuple[KV, int] | None = None
+        self._decided_after_s: float | None = None
         self._main_has = 0
         self._rounds = 0
         self._batch_tokens: int | None = None
@@ -195,11 +197,14 @@ class State:
         self.end(None)
 
     def end(self, leg: Leg | None) -> None:
-        """Over: every other leg ends now."""
+        """Over: every other leg ends now, and KV that waits for a decision is let go."""
         for other in list(self.legs.values()):
             if other is not leg or not other.ended:
                 self.cancel(other)
         self.legs.clear()
+        if self._first is not None:
+            self.out.append(Release(self._first[0]))
+            self._first = None
         self._tail = leg
         self.over = True
         self.record.ended_s = self.now_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from tests.unit.router.play import HANDLE, LOST, Play, landing, relaying
@@ -13,15 +14,18 @@ from pdd.router.events import (
     Decided,
     Done,
     Event,
+    Expired,
     Failed,
     Failure,
     Kind,
     Plan,
+    Release,
     Role,
     StartCall,
     Tokens,
     Woken,
 )
+from pdd.router.machine import DECODE_WAIT_S
 from pdd.router.recovery import MAIN_RETRIES, RECOVERY_WINDOW_S, TRIES_BEFORE_FIRST_TOKEN
 
 P, RLD, MD = Role.PREFILL, Role.RELAY, Role.MAIN
@@ -323,9 +327,65 @@ def test_late_events_after_the_end_do_nothing() -> None:
         assert play.feed(event) == []
 
 
+def woken(play: Play, tag: str) -> Play:
+    """The delay that was asked for last is over."""
+    wake = play.wakes[-1]
+    assert wake.tag == tag
+    play.now_s += wake.delay_s
+    play.feed(Woken(tag))
+    return play
+
+
+def without_decode(**task: Any) -> Play:
+    """P has prefilled, and no decode engine answers."""
+    play = Play(**task)
+    plan, play.plan = play.plan, Plan(Pipeline.REFUSED, Reason.NO_DECODE_ENGINE)
+    play.begin().prefilled(0)
+    assert (play.failed, play.delivered) == (None, [])
+    play.plan = plan
+    return play
+
+
+def test_a_decode_engine_that_is_back_soon_serves_the_request() -> None:
+    play = woken(without_decode(), "decide")
+    assert play.delivered == [0]
+    assert play.has(Role.RELAY, Kind.DECODE)
+    assert play.has(Role.PREFILL, Kind.HANDLE), "the first prefill was not in vain: only MD's handle is asked for"
+
+
+def test_a_decode_engine_that_stays_away_is_an_error_after_two_seconds() -> None:
+    play = without_decode()
+    play.plan = Plan(Pipeline.REFUSED, Reason.NO_DECODE_ENGINE)
+    begun = play.now_s
+    while play.failed is None:
+        woken(play, "decide")
+    assert play.failed.status == 503
+    assert DECODE_WAIT_S <= play.now_s - begun < DECODE_WAIT_S + 0.5
+    assert sum(isinstance(command, Release) for command in play.out) == 1
+
+
+def test_a_full_relay_behind_a_lost_line_is_said_at_once() -> None:
+    """Overload: the client is to come back later, not to add to it."""
+    play = Play()
+    play.plan = Plan(Pipeline.REFUSED, Reason.RELAY_FULL_LINE_LOST)
+    play.begin().prefilled(0)
+    assert play.failed is not None and play.failed.status == 429
+
+
+@pytest.mark.parametrize("event", [ClientGone(), Expired()])
+def test_who_goes_while_it_waits_leaves_no_kv_behind(event: Event) -> None:
+    play = without_decode()
+    play.feed(event)
+    assert sum(isinstance(command, Release) for command in play.out) == 1
+    play.feed(Woken("decide"))
+    assert play.out == []
+
+
 def test_a_forced_pipeline_that_cannot_run_names_the_header_that_forced_it() -> None:
     play = Play(override=Pipeline.P_RLD_MD)
     play.plan = Plan(Pipeline.REFUSED, Reason.NO_DECODE_ENGINE)
     play.begin().prefilled(0)
-    assert play.failed is not None and play.failed.status == 503
+    while play.failed is None:
+        woken(play, "decide")
+    assert play.failed.status == 503
     assert "P-RLD-MD" in play.failed.message and "x-pdd-pipeline-override" in play.failed.message
