@@ -1,6 +1,7 @@
 """Makes everything that takes long before the clusters are needed: the node image, the tools, the project's images.
 
-usage: python -m e2e.prepare     safe to run again: what is made already costs seconds
+usage: python -m e2e.prepare [--clusters]     safe to run again: what is made already costs seconds
+--clusters: also brings both clusters up and puts the images into them; `python -m e2e.clusters down` ends them.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 
-from e2e import engine, paths
+from e2e import clusters, engine, paths
 from e2e.node_image import build as node_image
 from e2e.shell import CommandFailed, say
+from e2e.wan.client import WanError
 
 
 def project_images() -> ModuleType:
@@ -38,11 +40,18 @@ def main() -> int:
     started = time.monotonic()
     try:
         node, images = prepare()
-    except (CommandFailed, engine.NoEngine) as error:
+        if "--clusters" in sys.argv[1:]:
+            bring_up(images)
+    except (CommandFailed, WanError, engine.NoEngine) as error:
         print(f"prepare: {error}", file=sys.stderr)
         return 1
     say(f"prepared {node}, {', '.join(images)} in {time.monotonic() - started:.0f} s")
     return 0
+
+
+def bring_up(images: list[str]) -> None:
+    """Both clusters with the project's images. Raises NoEngine, CommandFailed, WanError."""
+    clusters.up().load(*images)
 
 
 if __name__ == "__main__":

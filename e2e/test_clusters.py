@@ -10,9 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from e2e.clusters import Clusters
-from e2e.faults import api_server_answers, api_server_down
 from e2e.kind import ClusterRef
-from e2e.shell import CommandFailed, wait_for
+from e2e.shell import CommandFailed
 from e2e.wan.client import Wan
 
 NAMESPACE = "pdd-selftest"
@@ -170,10 +169,3 @@ def test_the_rate_is_what_the_line_is_set_to(probes: Clusters, wan: Wan) -> None
     assert elapsed_s > size * 8 / 50e6
     carried = wan.line_bytes()[0] - before
     assert size < carried < 1.15 * size
-
-
-def test_the_api_server_of_b_goes_away_and_comes_back(clusters: Clusters) -> None:
-    with api_server_down(clusters.b):
-        assert not api_server_answers(clusters.b)
-        assert api_server_answers(clusters.a)
-    wait_for("API server of B", lambda: api_server_answers(clusters.b), timeout_s=10)

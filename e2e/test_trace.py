@@ -1,6 +1,6 @@
 """The head of a production trace through both clusters: all answered, all the right ids, nothing sent twice.
 
-PDD_E2E_TRACE_REQUESTS (200), PDD_E2E_TRACE_SPEED (0.6: slower than the trace) and PDD_E2E_SALT (a run's own
+PDD_E2E_TRACE_REQUESTS (200), PDD_E2E_TRACE_SPEED (0.8: slower than the trace) and PDD_E2E_SALT (a run's own
 prompts; give a former run's to repeat it) change the run.
 """
 
@@ -20,7 +20,7 @@ from e2e.streams import Request, build_body, check_answer
 from e2e.system import MODEL, System
 
 REQUESTS = int(os.environ.get("PDD_E2E_TRACE_REQUESTS", "200"))
-SCALE = Scale(block_tokens=16, output_divisor=8, speed=float(os.environ.get("PDD_E2E_TRACE_SPEED", "0.6")))
+SCALE = Scale(block_tokens=16, output_divisor=8, speed=float(os.environ.get("PDD_E2E_TRACE_SPEED", "0.8")))
 BLOCK_TOKENS = 16
 BYTES_PER_TOKEN = 4096
 MOST_OF_MISSING = 1.05

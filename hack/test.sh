@@ -6,7 +6,8 @@
 #   PDD_E2E=required  as above, but not being able to is a failure
 #   PDD_E2E=off       leaves them out
 #
-# While the other tests run, the node image and the images are made in the background (the cold build takes its time).
+# While other tests run, the node image, the images and, where those are made already, the clusters are made in the
+# background (the cold build takes its time). Tests that look at times run while nothing else does.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-all}
@@ -14,10 +15,12 @@ wanted=${PDD_E2E:-auto}
 logs=$(mktemp -d)
 failed=()
 started_engine=
+made_clusters=
 preparing=
 
 finish() {
   [ -z "$preparing" ] || { kill -- "-$preparing" 2>/dev/null && wait "$preparing" 2>/dev/null; }
+  if [ -n "$made_clusters" ] && [ "${PDD_KEEP_CLUSTERS:-}" != 1 ]; then .venv/bin/python -m e2e.clusters down || true; fi
   if [ -n "$started_engine" ] && [ "${PDD_KEEP_CLUSTERS:-}" != 1 ]; then hack/engine.sh stop >/dev/null || true; fi
   rm -rf "$logs"
 }
@@ -30,6 +33,31 @@ step() { # step NAME COMMAND...: run, time, remember a failure
   echo "== $name"
   "$@" || failed+=("$name")
   echo "== $name: $((SECONDS - began)) s"
+}
+
+behind() { # behind COMMAND...: run it in the background, in a process group of its own; await looks at how it ended
+  set -m
+  "$@" >"$logs/prepare" 2>&1 &
+  preparing=$!
+  set +m
+}
+
+await() {
+  [ -n "$preparing" ] || return 0
+  echo "== waiting for what is made in the background"
+  if wait "$preparing"; then tail -n 3 "$logs/prepare"; else
+    cat "$logs/prepare"
+    failed+=("preparing node image, images and clusters")
+  fi
+  preparing=
+}
+
+unit() { step "unit tests" .venv/bin/pytest -q -n 2 --junitxml="$logs/1-unit.xml" tests/unit; }
+
+integration() { # tests of real processes; each file's share its fixtures
+  step "integration and chart tests" .venv/bin/pytest -q -n 3 --dist loadfile --durations=10 -m "not alone" \
+    --junitxml="$logs/2-integration.xml" tests/integration tests/chart
+  step "tests of times" .venv/bin/pytest -q --durations=5 -m alone --junitxml="$logs/3-times.xml" tests/integration
 }
 
 cannot() { # why the cluster tests cannot run here; empty if they can
@@ -63,31 +91,28 @@ if [ -n "$clusters" ]; then
     clusters=
   fi
 fi
-if [ -n "$clusters" ]; then
-  set -m
-  nice -n 5 .venv/bin/python -m e2e.prepare >"$logs/prepare" 2>&1 &
-  preparing=$!
-  set +m
-fi
+if [ -n "$clusters" ]; then behind nice -n 5 .venv/bin/python -m e2e.prepare; fi
 
 if [ "$what" = all ]; then
   step "lint" make --no-print-directory lint
   step "generated files" .venv/bin/python hack/gen_crds.py --check
-  step "unit tests" .venv/bin/pytest -q -n 2 --junitxml="$logs/1-unit.xml" tests/unit
-fi
-if [ -n "$preparing" ]; then
-  echo "== waiting for node image and images"
-  if wait "$preparing"; then tail -n 3 "$logs/prepare"; else
-    cat "$logs/prepare"
-    failed+=("preparing node image and images")
+  if [ -n "$preparing" ] && kill -0 "$preparing" 2>/dev/null; then # cold: the build goes on for long
+    unit
+    await
+    integration
+  else
+    await
+    integration
+    if [ -n "$clusters" ]; then
+      .venv/bin/python -m e2e.clusters status >/dev/null 2>&1 || made_clusters=yes
+      behind .venv/bin/python -m e2e.prepare --clusters
+    fi
+    unit
   fi
-  preparing=
 fi
-if [ "$what" = all ]; then
-  step "integration and chart tests" .venv/bin/pytest -q --durations=15 --junitxml="$logs/2-integration.xml" tests/integration tests/chart
-fi
+await
 if [ -n "$clusters" ]; then
-  step "cluster tests" env PDD_E2E=required .venv/bin/pytest -v --durations=15 --junitxml="$logs/3-e2e.xml" e2e
+  step "cluster tests" env PDD_E2E=required .venv/bin/pytest -v --durations=15 --junitxml="$logs/4-e2e.xml" e2e
 fi
 
 if [ ${#failed[@]} -gt 0 ]; then

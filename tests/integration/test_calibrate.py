@@ -16,6 +16,8 @@ from pdd.common.errors import EngineError
 from pdd.planner.calibration_file import read_engine_times
 from pdd.planner.timing import DecodeTime, PrefillTime, decode_step_s, prefill_s
 
+pytestmark = pytest.mark.alone
+
 BLOCK = 16
 PREFILL = PrefillTime(per_token_s=1e-4, chunk_tokens=128, attention_s=4e-8, fixed_s=0.01)
 DECODE = DecodeTime(fixed_s=0.02, per_sequence_s=0.002)

@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
+pytestmark = pytest.mark.alone
+
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "pdd.cli.main")
 SMALL = ("--prompt-tokens", "2400", "--output-tokens", "220", "--mbps", "50", "--rtt-ms", "20")

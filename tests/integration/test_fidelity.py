@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.alone
+
 STACK = Path(__file__).parents[2] / "docs" / "examples" / "fidelity.yaml"
 REQUESTS = 16
 

@@ -26,6 +26,8 @@ from tests.integration.link_support import (
 from pdd.link.emulate import EmulatedLine, LineSpec
 from pdd.link.endpoint import Endpoint
 
+pytestmark = pytest.mark.alone
+
 RATE = 80_000_000
 SIZE = 10_000_000
 
