@@ -96,7 +96,11 @@ if [ -n "$clusters" ]; then behind nice -n 5 .venv/bin/python -m e2e.prepare; fi
 if [ "$what" = all ]; then
   step "lint" make --no-print-directory lint
   step "generated files" .venv/bin/python hack/gen_crds.py --check
-  if [ -n "$preparing" ] && kill -0 "$preparing" 2>/dev/null; then # cold: the build goes on for long
+  for _ in $(seq 60); do # where the node image is made already, the rest takes less than a minute
+    [ -n "$preparing" ] && kill -0 "$preparing" 2>/dev/null || break
+    sleep 1
+  done
+  if [ -n "$preparing" ] && kill -0 "$preparing" 2>/dev/null; then # it is not: that goes on for long
     unit
     await
     integration

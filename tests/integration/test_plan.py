@@ -79,6 +79,30 @@ def test_the_chosen_plan_is_ready_to_apply(standard: tuple[dict[str, Any], Path,
     assert f"replicas: {document['chosen']['prefill']['engines']}" in text
 
 
+def test_the_chosen_plan_played_again_keeps_its_promise(compiled: None, tmp_path: Path) -> None:
+    """By the command that `pdd plan` names: the resources hold what the answer rests on, the options hold the load."""
+    out = tmp_path / "chosen.yaml"
+    done = pdd("plan", SMALL, "--out", out, "--json")
+    said = next(line for line in done.stderr.splitlines() if line.startswith("play it again: pdd simulate"))
+    planned = json.loads(done.stdout)["chosen"]["simulated"]
+    again = pdd(*said.removeprefix("play it again: pdd ").split(), "--way", "pdd", "--json")
+    assert again.returncode == 0, again.stderr
+    played = json.loads(again.stdout)["ways"]["pdd"]
+    assert played["keepsUp"]
+    for figure, name in (("ttft_p99_s", "ttftS"), ("tpot_p99_s", "tpotS")):
+        assert played[name]["p99"]["value"] == pytest.approx(planned[figure]["value"], rel=0.25), figure
+
+
+def test_too_much_load_is_told(compiled: None, tmp_path: Path) -> None:
+    out = tmp_path / "chosen.yaml"
+    assert pdd("plan", SMALL, "--out", out, "--json").returncode == 0
+    load = ("--rate", "20/s", "--input", "8000", "--output", "500", "--hit", "0.6")
+    done = pdd("simulate", out, *load, "--way", "naive")
+    assert done.returncode == 0, done.stderr
+    assert "warning: naive does not keep up: the median TTFT grows through the run" in done.stderr
+    assert "assumed: load: 20 requests/s of 8000 tokens in and 500 out, 60% hit rate" in done.stderr
+
+
 def test_the_report_reads_on_a_phone_and_gives_pictures(standard: tuple[dict[str, Any], Path, float]) -> None:
     chromium = shutil.which("chromium")
     if chromium is None:

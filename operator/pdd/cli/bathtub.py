@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pdd.cli.console import Console, table
+from pdd.cli.outputs import check_output, write_output
 from pdd.common.errors import InvalidInput
 from pdd.planner.bathtub import Advice, Bathtub, BathtubSpec, advise, compute_bathtub
 from pdd.planner.catalogue import get_chip, get_model
@@ -42,12 +43,13 @@ class BathtubQuestion:
 
 def run_bathtub(question: BathtubQuestion, *, as_json: bool) -> None:
     """Prints one JSON document, or tables; draws if a file was named."""
+    check_output("--svg", question.svg)
+    check_output("--png", question.png)
     spec = build_spec(question)
     curves = compute_bathtub(spec)
     found = advise(spec, _hit_rates(_read("--hit", question.hit, read_share)))
-    for option, path in (("--svg", question.svg), ("--png", question.png)):
-        if path is not None:
-            _write(option, path, draw_bathtub(curves))
+    if question.svg is not None or question.png is not None:
+        _draw(question, draw_bathtub(curves))
     console = Console()
     console.result(dumps(to_document(curves, found), indent=2) if as_json else format_bathtub(curves, found))
 
@@ -152,11 +154,11 @@ def _read(option: str, text: str, reader: Callable[[object], float]) -> float:
         raise InvalidInput(option, text, str(error)) from None
 
 
-def _write(option: str, path: Path, picture: str) -> None:
+def _draw(question: BathtubQuestion, picture: str) -> None:
     from pdd.planner.report.files import make_png, make_svg
 
     svg = make_svg(picture)
-    try:
-        path.write_bytes(make_png(svg) if option == "--png" else svg.encode())
-    except OSError as error:
-        raise InvalidInput(option, str(path), f"cannot be written: {error.strerror or error}") from error
+    if question.svg is not None:
+        write_output("--svg", question.svg, svg)
+    if question.png is not None:
+        write_output("--png", question.png, make_png(svg))

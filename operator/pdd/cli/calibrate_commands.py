@@ -9,6 +9,7 @@ import typer
 
 from pdd.cli.bench_commands import bench_app
 from pdd.cli.options import Json, Mbps, Rtt
+from pdd.cli.outputs import check_output, write_output
 
 _STACK = Path(__file__).parents[3] / "docs" / "examples" / "fidelity.yaml"
 
@@ -58,8 +59,7 @@ def calibrate(
         raise InvalidInput("--engine-arg", engine_arg[0], "is for a reference engine that is started; drop it or --url")
     if url and not url.startswith(("http://", "https://")):
         raise InvalidInput("--url", url, "must begin with http:// or https://")
-    if out is not None and not out.absolute().parent.is_dir():
-        raise InvalidInput("--out", str(out), "its folder does not exist")
+    check_output("--out", out)
     options = CalibrateOptions(max_tokens, chunk_tokens, max_sequences, kv_tokens, repeats, seed)
 
     async def run(options: CalibrateOptions) -> int:
@@ -77,7 +77,7 @@ def calibrate(
                 calibration = await calibrate_engine(engine.url, options, console.say, cpu=engine.cpu)
         document = to_object(calibration)
         if out is not None:
-            out.write_text(dumps(document, indent=2) + "\n", encoding="utf-8")
+            write_output("--out", out, dumps(document, indent=2) + "\n")
             console.say(f"written: {out}")
         for warning in calibration.warnings:
             console.say(f"warning: {warning}", "yellow")
@@ -128,6 +128,7 @@ def fidelity(
     for name in way or ():
         if name not in WAYS:
             raise InvalidInput("--way", name, f"use one of {', '.join(WAYS)}")
+    check_output("--out", out)
     scale = Scale(
         block_tokens=block_tokens,
         max_output_tokens=max_output_tokens,
@@ -141,7 +142,7 @@ def fidelity(
     async def run() -> int:
         document = await bench_fidelity(bench, console.say)
         if out is not None:
-            out.write_text(dumps(document, indent=2) + "\n", encoding="utf-8")
+            write_output("--out", out, dumps(document, indent=2) + "\n")
         console.result(dumps(document, indent=2) if json else table(fidelity_rows(document)))
         return 0 if document["holds"] else 1
 

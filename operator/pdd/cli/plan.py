@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pdd.cli.console import Console
+from pdd.cli.outputs import check_output, check_output_folder, write_output
 from pdd.cli.validate import read_text
 from pdd.common.errors import InvalidInput
 from pdd.planner import units
@@ -59,9 +60,9 @@ def run(options: PlanOptions) -> int:
     begun = time.monotonic()
     if options.pictures is not None and options.report is None:
         raise InvalidInput("--pictures", str(options.pictures), "give --report too: the pictures are the report's")
-    for path, flag in ((options.out, "--out"), (options.report, "--report")):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise InvalidInput(flag, str(path), "its folder is not there: make it, or name another")
+    check_output("--out", options.out, source=options.file)
+    check_output("--report", options.report, source=options.file)
+    check_output_folder("--pictures", options.pictures)
     chips = load_chips(options.chips)
     spec = read_spec(options, chips)
     if precompile.start():
@@ -73,13 +74,18 @@ def run(options: PlanOptions) -> int:
     if options.out and answer.search.chosen is None:
         console.say(f"not written: {options.out}, since no plan keeps the promise")
     elif options.out and answer.search.chosen:
-        options.out.write_text(render_yaml(question, answer.search.chosen, lines[0]))
+        write_output("--out", options.out, render_yaml(question, answer.search.chosen, lines[0]))
         console.say(f"written: {options.out} (check: pdd validate {options.out})")
+        console.say(f"play it again: pdd simulate {options.out} {load_options(spec.load)}")
     if options.report:
-        from pdd.planner.report import write_plan_report
+        from pdd.planner.report import build_report
 
-        command = f"pdd plan {options.file}"
-        write_plan_report(answer, judge, chips, options.report, command=command, pictures=options.pictures)
+        report = build_report(answer, judge, chips, f"pdd plan {options.file}", pictures=options.pictures is not None)
+        write_output("--report", options.report, report.page)
+        if options.pictures is not None:
+            options.pictures.mkdir(parents=True, exist_ok=True)
+            for name, content in report.pictures.items():
+                write_output("--pictures", options.pictures / name, content)
         console.say(f"written: {options.report}" + (f", pictures in {options.pictures}" if options.pictures else ""))
     if options.as_json:
         if not answer.feasible:
@@ -97,7 +103,8 @@ def read_spec(options: PlanOptions, chips: Mapping[str, Chip]) -> PlanSpec:
     if not holds_resources(text):
         for flag, value in (("--price", options.prices), ("--line-price", options.line_price)):
             if value:
-                raise InvalidInput(flag, value, "a plan file has its own prices: change them there")
+                shown = value if isinstance(value, str) else ", ".join(value)
+                raise InvalidInput(flag, shown, "a plan file has its own prices: change them there")
         spec = read_plan_text(options.file, text, folder=Path(options.file).parent)
         return replace(spec, load=change_load(options, spec.load))
     chip_prices = dict(read_price(item, chips) for item in options.prices)
@@ -114,7 +121,7 @@ def read_spec(options: PlanOptions, chips: Mapping[str, Chip]) -> PlanSpec:
     if load == base.load:
         return base
     said = tuple(assumption for assumption in base.assumptions if not assumption.startswith("load:"))
-    kept = () if options.trace else (_describe_load(options, load),)
+    kept = () if options.trace else (describe_load(options, load),)
     return replace(base, load=load, assumptions=(*said, *kept))
 
 
@@ -146,7 +153,17 @@ def read_price(item: str, chips: Mapping[str, Chip]) -> tuple[str, float]:
     return name.strip(), _read("--price", price, lambda v: units.read_money_per_h(v, "USD"), 0.0) or 0.0
 
 
-def _describe_load(options: PlanOptions, load: LoadSpec) -> str:
+def load_options(load: LoadSpec) -> str:
+    """The load as options of the other commands: a PDDDeployment does not hold it."""
+    if load.trace is not None:
+        return f"--trace {load.trace} --rate {load.rate_per_s:g}/s"
+    return (
+        f"--rate {load.rate_per_s:g}/s --input {load.input_tokens:.0f} --output {load.output_tokens:.0f} "
+        f"--hit {load.hit_rate:g}"
+    )
+
+
+def describe_load(options: PlanOptions, load: LoadSpec) -> str:
     stated = "" if options.rate or load.rate_per_s != DEFAULT_RATE_PER_S else " (default rate)"
     return (
         f"load: {load.rate_per_s:g} requests/s{stated} of {load.input_tokens:g} tokens in and "

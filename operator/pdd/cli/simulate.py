@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pdd.cli.console import Console, table
-from pdd.cli.plan import PlanOptions, change_load, read_spec
+from pdd.cli.plan import PlanOptions, change_load, describe_load, read_spec
 from pdd.cli.progress import Progress
 from pdd.common.errors import InvalidInput
 
@@ -31,6 +31,9 @@ class SimulateOptions:
     trace: Path | None = None
     requests: int = 0
     rate: str = ""
+    input_tokens: str = ""
+    output_tokens: str = ""
+    hit_rate: str = ""
     engines: tuple[int, int, int] = (0, 0, 0)
     line: str = ""
     ways: tuple[str, ...] = ()
@@ -90,6 +93,14 @@ def run(options: SimulateOptions) -> int:
         console.result(table(_rows(documents)))
         for note in dict.fromkeys(note for one in documents.values() for note in one["notes"]):
             console.say(f"not said: {note}")
+        for name, one in documents.items():
+            if not one["keepsUp"]:
+                early, late = one["growthS"]
+                console.say(
+                    f"warning: {name} does not keep up: the median TTFT grows through the run, from {early:.3g} to "
+                    f"{late:.3g} s (or the load rises); its figures say how long the run was",
+                    "yellow",
+                )
     return 0
 
 
@@ -142,7 +153,10 @@ def _read(options: SimulateOptions) -> tuple[PlanSpec, list[str]]:
     from pdd.planner.spec_file import read_plan_text
     from pdd.planner.spec_objects import Given, holds_resources, read_plan_objects
 
-    asked = PlanOptions(file=options.file, rate=options.rate, trace=options.trace)
+    asked = PlanOptions(
+        file=options.file, rate=options.rate, trace=options.trace, input_tokens=options.input_tokens,
+        output_tokens=options.output_tokens, hit_rate=options.hit_rate,
+    )  # fmt: skip
     if not options.file:
         spec = read_plan_text("built-in", DEFAULT_PLAN, folder=Path())
         spec = replace(spec, load=change_load(asked, spec.load))
@@ -156,8 +170,11 @@ def _read(options: SimulateOptions) -> tuple[PlanSpec, list[str]]:
     # A simulation asks nobody for money: a price that is not known counts as nothing here.
     given = Given(line_price_per_h=0.0)
     spec = read_plan_objects(options.file, text, given, lambda name: get_chip(name, chips).price_per_h or 0.0)
+    load = change_load(asked, spec.load)
     kept = [text for text in spec.assumptions if text.startswith("load:") and options.trace is None]
-    return replace(spec, load=change_load(asked, spec.load)), kept
+    if load != spec.load and kept:
+        kept = [describe_load(asked, load)]
+    return replace(spec, load=load), kept
 
 
 def _stated_engines(spec: PlanSpec) -> tuple[int, int, int]:
@@ -213,6 +230,8 @@ def _document(result: SimResult, seconds: float, request: int) -> dict[str, Any]
         "throughputPerS": result.throughput_per_s,
         "goodputPerS": result.goodput_per_s,
         "meanStallS": result.mean_stall_s,
+        "keepsUp": result.growth is None,
+        "growthS": list(result.growth) if result.growth else None,
         "notes": list(result.notes),
         "seconds": seconds,
     }

@@ -21,6 +21,9 @@ def simulate(
     trace: Annotated[Path | None, typer.Option(help="The load: a trace (Mooncake, agentic CSV, Azure CSV).")] = None,
     requests: Annotated[int, typer.Option(min=0, help="How many; of a trace, from its head. 0: all, or 20,000.")] = 0,
     rate: Annotated[str, typer.Option(help="Requests a time, for example 40/s.")] = "",
+    input_: Annotated[str, typer.Option("--input", help="Mean prompt, for example 64K (tokens).")] = "",
+    output: Annotated[str, typer.Option(help="Mean answer, for example 1K (tokens).")] = "",
+    hit: Annotated[str, typer.Option(help="Mean hit rate, for example '90 %'.")] = "",
     prefill: Annotated[int, typer.Option(min=0, help="P engines; 0: as the file says, or for 80 % use.")] = 0,
     relay: Annotated[int, typer.Option(min=0, help="RLD engines; 0: likewise.")] = 0,
     main: Annotated[int, typer.Option(min=0, help="MD engines; 0: likewise.")] = 0,
@@ -54,7 +57,8 @@ def simulate(
     from pdd.cli.simulate import SimulateOptions, run
 
     options = SimulateOptions(
-        file=file, trace=trace, requests=requests, rate=rate, engines=(prefill, relay, main), line=line,
+        file=file, trace=trace, requests=requests, rate=rate, input_tokens=input_,
+        output_tokens=output, hit_rate=hit, engines=(prefill, relay, main), line=line,
         ways=tuple(way or ()), closed=closed, all_hits=all_hits, slow_start=slow_start, request=request, seed=seed,
         as_json=json,
     )  # fmt: skip

@@ -45,7 +45,8 @@ class Question:
     """A PlanSpec with the catalogue looked up: what can be bought, and what the model's KV weighs.
 
     engines: one engine of each chip that the file names, for fleets of one chip at one site. weight_bytes: of the
-    model. context_tokens: the longest prompt with its answer that the load holds.
+    model. context_tokens: the longest prompt with its answer that the load holds. precision: of the weights ("": not
+    known). shapes: the first is the one that a PDDDeployment states.
     """
 
     spec: PlanSpec
@@ -54,6 +55,7 @@ class Question:
     engines: Mapping[str, Pool] = field(default_factory=dict)
     weight_bytes: float = 0.0
     context_tokens: int = 16384
+    precision: str = ""
 
 
 @dataclass(frozen=True, slots=True)

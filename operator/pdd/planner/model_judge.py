@@ -59,14 +59,21 @@ def build_workload(load: LoadSpec) -> Workload:
     hits = HitMixture.narrow(low, high) if load.hits is HitLaw.NARROW else HitMixture().with_mean(load.hit_rate)
     return Workload(
         rate_per_s=load.rate_per_s,
-        input_tokens=_length(load.input_tokens, load.input_spread),
-        output_tokens=_length(load.output_tokens, load.output_spread),
+        input_tokens=_length("input", load.input_tokens, load.input_spread),
+        output_tokens=_length("output", load.output_tokens, load.output_spread),
         hits=hits,
     )
 
 
-def _length(mean: float, spread: float) -> LengthLaw:
-    return LengthLaw.from_mean(mean, spread, 1.0, max(mean, 1.0) * TOP_QUANTILES)
+def _length(name: str, mean: float, spread: float) -> LengthLaw:
+    """No request has less than one token, so with one on the mean all are equal, whatever the spread."""
+    if mean <= 1.0:
+        return LengthLaw(1.0, 0.0, 1.0, 1.0)
+    try:
+        return LengthLaw.from_mean(mean, spread, 1.0, mean * TOP_QUANTILES)
+    except InvalidInput:
+        remedy = f"not possible with a spread of {spread:g} and at least one token: more of them, or {name}Spread: 0"
+        raise InvalidInput(name, f"{mean:g} tokens", remedy) from None
 
 
 def build_loads(spec: PlanSpec, seed: int, seeds: int = SEEDS, requests: int = REQUESTS) -> tuple[Load, ...]:
@@ -85,7 +92,7 @@ def build_loads(spec: PlanSpec, seed: int, seeds: int = SEEDS, requests: int = R
         workload = build_workload(spec.load)
         return tuple(generate(workload, requests, seed * 1000 + i) for i in range(seeds))
     except InvalidInput as error:
-        raise InvalidInput(spec.place("workload"), error.value, f"{error.field}: {error.remedy}") from error
+        raise InvalidInput(f"{spec.place('workload')}: {error.field}", error.value, error.remedy) from error
 
 
 @dataclass

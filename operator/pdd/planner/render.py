@@ -17,6 +17,7 @@ import yaml
 
 from pdd.api.deployment import RelayAutoscaling, Role
 from pdd.planner.candidates import Question
+from pdd.planner.catalogue import BITS_OF_PRECISION
 from pdd.planner.fleet import Fleet, Pool
 from pdd.planner.pareto import Candidate
 from pdd.planner.spec import Objects
@@ -83,6 +84,7 @@ def _make(question: Question, fleet: Fleet) -> tuple[dict[str, Any], dict[str, A
                     "blockSize": _block_size(fleet.block_tokens),
                 },
                 "weightMiB": math.ceil(question.weight_bytes / MIB),
+                **({"bitsPerWeight": BITS_OF_PRECISION[question.precision]} if question.precision else {}),
             },
             "engine": {"type": "vllm", "chunkTokens": fleet.prefill.times.prefill.chunk_tokens},
             "roles": {

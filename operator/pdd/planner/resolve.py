@@ -20,6 +20,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Chips of one engine that are tried where the file leaves it open."""
 USABLE = 0.9
 """Share of memory that weights and KV may take; the rest is activations and buffers."""
+SITES = {"a": "a", "relay": "a", "b": "b"}
 LEAST_CONTEXTS = 2
 """The longest requests of which an engine must hold so many at once beside the weights."""
 
@@ -43,8 +44,11 @@ def resolve(spec: PlanSpec, chips: Mapping[str, Chip], longest_tokens: int) -> Q
     model = _find_model(spec)
     site_a = {name: _build_pool(spec, "a", name, model, chips, longest_tokens) for name in spec.site_a.chips}
     site_b = {name: _build_pool(spec, "b", name, model, chips, longest_tokens) for name in spec.site_b.chips}
-    shapes = tuple(Shape(site_a[p], site_a[r], site_b[m]) for p, r, m in product(site_a, site_a, site_b))
-    return Question(spec, shapes, model.kv, site_b | site_a, model.weight_bytes, longest_tokens)
+    relays = site_a
+    if spec.relay is not None:
+        relays = {name: _build_pool(spec, "relay", name, model, chips, longest_tokens) for name in spec.relay.chips}
+    shapes = tuple(Shape(site_a[p], relays[r], site_b[m]) for p, r, m in product(site_a, relays, site_b))
+    return Question(spec, shapes, model.kv, site_b | site_a, model.weight_bytes, longest_tokens, model.precision)
 
 
 def _find_model(spec: PlanSpec) -> _Model:
@@ -68,8 +72,8 @@ def _find_model(spec: PlanSpec) -> _Model:
 def _build_pool(
     spec: PlanSpec, site: str, name: str, model: _Model, chips: Mapping[str, Chip], longest_tokens: int
 ) -> Pool:
-    """One engine of chip `name` at the site."""
-    given: SiteSpec = spec.site_a if site == "a" else spec.site_b
+    """One engine of chip `name` at the site: "a" (prefill), "relay" (in A too), "b" (main decode)."""
+    given: SiteSpec = {"a": spec.site_a, "relay": spec.relay or spec.site_a, "b": spec.site_b}[site]
     price = spec.prices.chips[name]
     if name in spec.calibrations:
         times = read_engine_times(spec.calibrations[name])
@@ -78,7 +82,7 @@ def _build_pool(
     try:
         chip = get_chip(name, chips)
     except InvalidInput as error:
-        raise InvalidInput(spec.place(f"sites.{site}.chips"), error.value, error.remedy) from None
+        raise InvalidInput(spec.place(f"sites.{SITES[site]}.chips"), error.value, error.remedy) from None
     if model.entry is None:
         raise InvalidInput(spec.place("model"), spec.model, "is not in the catalogue: calibrate every engine")
     count = _count_chips(spec, site, given, chip, model, longest_tokens)
@@ -97,7 +101,8 @@ def _count_chips(spec: PlanSpec, site: str, given: SiteSpec, chip: Chip, model: 
                 f"the weights of {spec.model} ({model.precision}) are {format_bytes(model.weight_bytes)}, and {held}: "
                 f"give at least {-(-model.weight_bytes // usable):.0f}"
             )
-            raise InvalidInput(spec.place(f"sites.{site}.accelerators"), given.accelerators, remedy)
+            field = "sites.a.relayAccelerators" if site == "relay" else f"sites.{site}.accelerators"
+            raise InvalidInput(spec.place(field), given.accelerators, remedy)
         return given.accelerators
     for count in SIZES:
         if need <= count * usable:
@@ -106,4 +111,4 @@ def _count_chips(spec: PlanSpec, site: str, given: SiteSpec, chip: Chip, model: 
         f"{SIZES[-1]} of them hold {format_bytes(SIZES[-1] * usable)}, the model with {LEAST_CONTEXTS} of the longest "
         f"requests needs {format_bytes(need)}: take chips with more memory, or a smaller precision"
     )
-    raise InvalidInput(spec.place(f"sites.{site}.chips"), chip.name, remedy)
+    raise InvalidInput(spec.place(f"sites.{SITES[site]}.chips"), chip.name, remedy)

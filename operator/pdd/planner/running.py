@@ -13,7 +13,7 @@ from pdd.api.engines import engine_params
 from pdd.api.v1alpha1 import PDDDeployment, PDDLink
 from pdd.common.errors import InvalidInput
 from pdd.planner.calibration_file import times_from_object
-from pdd.planner.catalogue import Chip, ModelEntry, get_chip, get_model
+from pdd.planner.catalogue import PRECISION_OF_BITS, Chip, ModelEntry, get_chip, get_model
 from pdd.planner.fleet import Fleet, LineSpec, Pool, RuleSpec, Sla, Way
 from pdd.planner.kvlaw import KVLaw
 from pdd.planner.roofline import estimate_times
@@ -22,7 +22,6 @@ from pdd.planner.timing import EngineTimes
 MIB = 1024 * 1024
 CHUNK_TOKENS = 2048
 """Of engines whose spec leaves it open; vLLM's own default."""
-PRECISION_BITS = {16: "bf16", 8: "fp8", 4: "fp4"}
 ROLE_KEYS = {Role.PREFILL: "prefill", Role.RELAY_DECODE: "relayDecode", Role.MAIN_DECODE: "mainDecode"}
 
 
@@ -138,7 +137,7 @@ def _find_model(deployment: PDDDeployment) -> tuple[ModelEntry, str]:
         entry = get_model(model.name)
     except InvalidInput as error:
         raise InvalidInput("spec.model.name", model.name, error.remedy) from None
-    precision = PRECISION_BITS.get(model.bits_per_weight)
+    precision = PRECISION_OF_BITS.get(model.bits_per_weight)
     if precision is None:
         raise InvalidInput("spec.model.bitsPerWeight", model.bits_per_weight, "data sheets know 16, 8 and 4")
     return entry, precision

@@ -102,6 +102,7 @@ class PlanSpec:
     """One question. source: the file's name. places: field -> `FILE:LINE: field`, to name what is refused later.
 
     calibrations: chip -> file of `pdd calibrate`, used instead of the catalogue: measured times of one engine.
+    relay: engines of relay decode in site A, where they are other ones than those of prefill.
     """
 
     source: str
@@ -112,6 +113,7 @@ class PlanSpec:
     site_b: SiteSpec
     line: LineOffer
     prices: Prices
+    relay: SiteSpec | None = None
     precision: str = ""
     kv: KVLaw | None = None
     block_tokens: int = 64

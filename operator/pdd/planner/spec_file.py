@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -51,7 +51,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "workload": ("rate", "input", "inputSpread", "output", "outputSpread", "hitRate", "hits", "trace"),
     "sla": ("ttftP90", "ttftP99", "tpotP99"),
     "sites": ("a", "b", "line"),
-    "sites.a": ("chips", "accelerators", "maxSequences", "chunkTokens", "maxEngines", "local"),
+    "sites.a": ("chips", "accelerators", "relayAccelerators", "maxSequences", "chunkTokens", "maxEngines", "local"),
     "sites.b": ("chips", "accelerators", "maxSequences", "chunkTokens", "maxEngines", "local"),
     "sites.line": ("sizes", "rtt", "efficiency", "perFlow", "streams", "connections", "loss"),
     "prices": ("currency", "chips", "line"),
@@ -159,6 +159,7 @@ def read_plan_document(document: Document, folder: Path) -> PlanSpec:
         sla=_read_sla(reader),
         site_a=site_a,
         site_b=site_b,
+        relay=_read_relay(reader, site_a),
         line=line,
         prices=prices,
         thresholds_s=tuple(sorted(set(thresholds))),
@@ -230,6 +231,12 @@ def _read_site(reader: _Reader, name: str) -> SiteSpec:
         max_engines=reader.read((*path, "maxEngines"), _whole(1, 1024), default.max_engines),
         local_bps=reader.read((*path, "local"), units.read_bits_per_s, default.local_bps),
     )
+
+
+def _read_relay(reader: _Reader, site_a: SiteSpec) -> SiteSpec | None:
+    """Relay decode's own engines, where they have another number of chips than those of prefill."""
+    path = ("sites", "a", "relayAccelerators")
+    return replace(site_a, accelerators=reader.read(path, _whole(1, 64))) if reader.given(path) else None
 
 
 def _read_line(reader: _Reader) -> LineOffer:

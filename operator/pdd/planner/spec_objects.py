@@ -14,6 +14,7 @@ from pdd.api.v1alpha1 import PDDDeployment, PDDLink
 from pdd.api.validate import validate_texts
 from pdd.api.yaml_places import Document, read_yaml
 from pdd.common.errors import InvalidInput
+from pdd.planner.catalogue import PRECISION_OF_BITS
 from pdd.planner.fleet import RuleSpec, Sla
 from pdd.planner.kvlaw import KVLaw
 from pdd.planner.spec import PORTS_BPS, LineOffer, LoadSpec, Objects, PlanSpec, Prices, SiteSpec
@@ -21,7 +22,6 @@ from pdd.planner.spec import PORTS_BPS, LineOffer, LoadSpec, Objects, PlanSpec, 
 DEFAULT_RATE_PER_S = 10.0
 DEFAULT_CHUNK_TOKENS = 8192
 INPUT_SHARE_OF_CONTEXT = 0.5
-_PRECISIONS = {16: "bf16", 8: "fp8", 4: "fp4"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,12 @@ def read_plan_objects(file: str, text: str, given: Given, price_of: Callable[[st
     return PlanSpec(
         source=file,
         model=spec.model.name,
-        precision=_PRECISIONS.get(spec.model.bits_per_weight, ""),
+        precision=PRECISION_OF_BITS.get(spec.model.bits_per_weight, ""),
         load=load,
         sla=_read_sla(deployment, assumptions),
         site_a=sites[0],
         site_b=sites[1],
+        relay=sites[2],
         line=LineOffer(tuple(sizes), link.spec.line.rtt_ms / 1000, streams=link.spec.streams),
         prices=prices,
         kv=KVLaw(float(kv.bytes_per_token), state_bytes=float(kv.state_bytes)) if kv.bytes_per_token else None,
@@ -110,6 +111,7 @@ def read_plan_objects(file: str, text: str, given: Given, price_of: Callable[[st
             "sites.a.chips": at.at("spec", "roles", "prefill", "accelerator", "type"),
             "sites.b.chips": at.at("spec", "roles", "mainDecode", "accelerator", "type"),
             "sites.a.accelerators": at.at("spec", "roles", "prefill", "accelerator", "count"),
+            "sites.a.relayAccelerators": at.at("spec", "roles", "relayDecode", "accelerator", "count"),
             "sites.b.accelerators": at.at("spec", "roles", "mainDecode", "accelerator", "count"),
         },
     )
@@ -134,7 +136,8 @@ def _find(file: str, documents: list[Document]) -> tuple[PDDDeployment, PDDLink,
     raise InvalidInput(f"{file}:1: kind", "no PDDDeployment", "give a PDDDeployment with its PDDLink, or a plan file")
 
 
-def _read_chips(deployment: PDDDeployment, at: _Places, given: Given) -> tuple[SiteSpec, SiteSpec]:
+def _read_chips(deployment: PDDDeployment, at: _Places, given: Given) -> tuple[SiteSpec, SiteSpec, SiteSpec]:
+    """Engines of prefill, of main decode, of relay decode."""
     chips: dict[Role, str] = {}
     for role in Role:
         accelerator = deployment.role(role).accelerator
@@ -156,8 +159,9 @@ def _read_chips(deployment: PDDDeployment, at: _Places, given: Given) -> tuple[S
             max_engines=given.max_engines,
         )
 
-    site_a = site(Role.PREFILL, (chips[Role.PREFILL], chips[Role.RELAY_DECODE]))
-    return site_a, site(Role.MAIN_DECODE, (chips[Role.MAIN_DECODE],))
+    here = (chips[Role.PREFILL], chips[Role.RELAY_DECODE])
+    main = site(Role.MAIN_DECODE, (chips[Role.MAIN_DECODE],))
+    return site(Role.PREFILL, here), main, site(Role.RELAY_DECODE, here[::-1])
 
 
 def _read_load(deployment: PDDDeployment, given: Given, assumptions: list[str]) -> LoadSpec:

@@ -11,6 +11,9 @@ from pdd.planner.catalogue.layers import Attention, build_kv_law
 from pdd.planner.kvlaw import KVLaw
 
 PRECISIONS = ("bf16", "fp8", "fp4")
+BITS_OF_PRECISION = {"bf16": 16, "fp8": 8, "fp4": 4}
+"""Bits of most weights; where some are larger, `weight_bytes` tells what all of them take."""
+PRECISION_OF_BITS = {bits: name for name, bits in BITS_OF_PRECISION.items()}
 """bf16: weights and KV. fp8: weights and KV. fp4: routed experts (all weights of a dense model) in FP4 with scales for
 32 numbers, other weights and KV in FP8."""
 FP4_BYTES = 0.5 + 1 / 32

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -76,22 +76,22 @@ def build_figures(answer: Answer, judge: ModelJudge, chips: Mapping[str, Chip]) 
     return figures
 
 
-def write_plan_report(
-    answer: Answer,
-    judge: ModelJudge,
-    chips: Mapping[str, Chip],
-    path: Path,
-    *,
-    command: str = "",
-    pictures: Path | None = None,
-) -> None:
-    """Writes the page, and each picture as SVG and PNG into the folder `pictures`."""
+@dataclass(frozen=True, slots=True)
+class Report:
+    """page: HTML. pictures: file name -> content, each picture as SVG and as PNG."""
+
+    page: str
+    pictures: Mapping[str, bytes]
+
+
+def build_report(
+    answer: Answer, judge: ModelJudge, chips: Mapping[str, Chip], command: str = "", *, pictures: bool = True
+) -> Report:
+    """The page and its pictures as files. Without `pictures` only the page."""
     figures = build_figures(answer, judge, chips)
     used = {name: chips[name] for name in answer.search.question.engines if name in chips}
-    path.write_text(build_page(answer, figures, command, used), encoding="utf-8")
-    if pictures is not None:
-        pictures.mkdir(parents=True, exist_ok=True)
-        for figure in figures:
-            svg = make_svg(figure.svg)
-            (pictures / f"{figure.name}.svg").write_text(svg, encoding="utf-8")
-            (pictures / f"{figure.name}.png").write_bytes(make_png(svg))
+    files: dict[str, bytes] = {}
+    for figure in figures if pictures else ():
+        svg = make_svg(figure.svg)
+        files |= {f"{figure.name}.svg": svg.encode(), f"{figure.name}.png": make_png(svg)}
+    return Report(build_page(answer, figures, command, used), files)

@@ -13,6 +13,7 @@ from pdd.planner.fleet import Sla, Way
 from pdd.planner.sim.percentiles import Estimate, estimate, refusal
 
 SHARES = (0.5, 0.9, 0.99)
+GROWTH, LEAST_FOR_GROWTH = 1.5, 500
 ROUTES = {0: "P-MD", 1: "P-RLD-MD", 2: "P-RLD", 3: "P-MD", 4: "P", 5: "same-site"}
 Floats = npt.NDArray[np.float64]
 
@@ -102,6 +103,9 @@ class SimResult:
     relay_engines: tuple[tuple[float, int, str], ...]
     notes: tuple[str, ...]
     columns: Columns
+    growth: tuple[float, float] | None = None
+    """Median TTFT of the second and of the last fifth of the requests, where waits grow through the run: the fleet does
+    not keep up (or the load rises), and the percentiles say how long the run was."""
 
 
 def build_result(
@@ -157,7 +161,18 @@ def build_result(
         relay_engines=relay_engines,
         notes=tuple(notes),
         columns=columns,
+        growth=find_growth(ttft),
     )
+
+
+def find_growth(ttft_s: Floats) -> tuple[float, float] | None:
+    """(median of the second fifth, of the last fifth) if the last is GROWTH times as much and a second more. Where a
+    queue is stable the medians of many requests differ by little, where it is not they grow without end."""
+    n = len(ttft_s)
+    if n < LEAST_FOR_GROWTH:
+        return None
+    early, late = float(np.median(ttft_s[n // 5 : 2 * n // 5])), float(np.median(ttft_s[4 * n // 5 :]))
+    return (early, late) if late > GROWTH * early and late > early + 1.0 else None
 
 
 def _percentiles(samples: Floats) -> dict[float, Estimate | None]:

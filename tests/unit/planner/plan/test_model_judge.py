@@ -115,3 +115,18 @@ def test_a_trace_too_short_for_a_p99_is_refused(tmp_path: Path) -> None:
     judge, resolved = build_judge(replace(spec, sla=Sla()), 1)
     assert resolved.load.rate_per_s == pytest.approx(10.0)
     assert judge.longest_tokens == 620
+
+
+def test_answers_of_one_token_are_a_load() -> None:
+    """A classifier's: no spread makes them longer or shorter."""
+    spec = spec_of()
+    spec = replace(spec, load=replace(spec.load, output_tokens=1.0))
+    (load,) = build_loads(spec, 1, seeds=1, requests=200)
+    assert set(load.output_tokens.tolist()) == {1}
+
+
+def test_a_mean_that_no_law_has_names_field_and_remedy() -> None:
+    spec = spec_of()
+    spec = replace(spec, load=replace(spec.load, output_tokens=1.2))
+    with pytest.raises(InvalidInput, match=r"workload: output: '?1.2 tokens'?: not possible .* or outputSpread: 0"):
+        build_loads(spec, 1)

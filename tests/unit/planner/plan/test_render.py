@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,18 @@ from tests.unit.planner.plan.toy import TEXT, ToyJudge, question_of, spec_of
 
 from pdd.api.validate import validate_texts
 from pdd.common.errors import InvalidInput
+from pdd.planner.candidates import build_fleet
+from pdd.planner.catalogue import load_chips
+from pdd.planner.fleet import Fleet
+from pdd.planner.judge import Figures, exact
+from pdd.planner.pareto import Candidate
 from pdd.planner.render import render_yaml
+from pdd.planner.resolve import resolve
 from pdd.planner.search import search
+from pdd.planner.spec_file import read_plan_text
 from pdd.planner.spec_objects import Given, holds_resources, read_plan_objects
 
+EXAMPLES = Path(__file__).parents[4] / "docs" / "examples"
 VLLM = (Path(__file__).parents[4] / "crds" / "samples" / "vllm.yaml").read_text()
 PRICED = VLLM.replace("    rttMs: 18\n", "    rttMs: 18\n    price: {centsPerHour: 250}\n")
 
@@ -40,6 +49,41 @@ def test_a_plan_files_answer_is_valid() -> None:
     assert link["spec"]["line"]["capacityMbps"] == found.best.fleet.line.capacity_bps / 1e6
     assert deployment["spec"]["roles"]["prefill"]["replicas"] == found.best.fleet.prefill.engines
     assert deployment["spec"]["sla"] == {"ttftP99Ms": 2000, "tpotP99Ms": 100}
+
+
+@pytest.mark.parametrize("name", ["plan-standard", "plan-small"])
+@pytest.mark.parametrize("precision", ["bf16", "fp8", "fp4"])
+def test_what_is_read_back_is_what_was_chosen(name: str, precision: str) -> None:
+    """`pdd simulate` of the written plan, and the operator's advice, judge the engines that the plan was made of."""
+    path = EXAMPLES / f"{name}.yaml"
+    asked = read_plan_text(str(path), path.read_text(), folder=EXAMPLES)
+    chips = load_chips(None)
+    # As the plan file would say it, and small prompts, so that every precision fits somewhere.
+    asked = replace(asked, precision=precision, load=replace(asked.load, input_tokens=8000.0))
+    question = resolve(asked, chips, 32_000)
+    # Relay decode on other chips than prefill, where the file has others.
+    shape = question.shapes[1] if name == "plan-small" else question.shapes[0]
+    fleet = build_fleet(question, shape, 25e9, 0.2, [3, 2, 5])
+    text = render_yaml(question, candidate_of(fleet))
+    spec = read_plan_objects("plan.yaml", text, Given(line_price_per_h=0.0), lambda _: 1.0)
+    again = resolve(spec, chips, 32_000)
+    (shape,) = again.shapes[:1]
+    for role in ("prefill", "relay", "main"):
+        before, after = getattr(fleet, role), getattr(shape, role)
+        assert (after.chip, after.accelerators) == (before.chip, before.accelerators)
+        assert after.times.decode == before.times.decode, role
+        assert after.times.prefill == before.times.prefill, role
+        assert after.times.max_sequences == before.times.max_sequences
+    assert again.kv.bytes_per_token == pytest.approx(question.kv.bytes_per_token, rel=1e-3)
+    assert (again.weight_bytes, again.precision) == (question.weight_bytes, precision)
+    assert spec.block_tokens == fleet.block_tokens
+    assert spec.sla == asked.sla
+    assert (spec.line.rtt_s, spec.line.streams) == (pytest.approx(asked.line.rtt_s), asked.line.streams)
+
+
+def candidate_of(fleet: Fleet) -> Candidate:
+    nothing = exact(1.0)
+    return Candidate(fleet, Figures(nothing, nothing, nothing, nothing, nothing, {}))
 
 
 def test_a_deployments_own_fields_stay() -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from pdd.common.errors import InvalidInput
+from pdd.planner.catalogue import load_chips
+from pdd.planner.resolve import resolve
 from pdd.planner.spec import HitLaw
-from pdd.planner.spec_file import read_plan_text
+from pdd.planner.spec_file import KEYS, read_plan_text
 
 GOOD = """\
 model: DeepSeek-V4-Pro
@@ -49,6 +51,27 @@ def test_a_whole_file_is_read() -> None:
     assert (spec.line.rtt_s, spec.line.flow_bps) == (0.02, 200e6)
     assert spec.line_spec(20e9).price_per_h == pytest.approx(1.0)
     assert any("inputSpread" in assumption for assumption in spec.assumptions)
+
+
+def test_relay_decode_may_have_engines_of_another_size() -> None:
+    assert read_plan_text("plan.yaml", GOOD).relay is None
+    text = GOOD.replace("accelerators: 16", "accelerators: 32, relayAccelerators: 64")
+    spec = read_plan_text("plan.yaml", text)
+    assert spec.relay is not None and (spec.relay.accelerators, spec.relay.chips) == (64, ("H100",))
+    shape = resolve(spec, load_chips(None), 128_000).shapes[0]
+    assert (shape.prefill.accelerators, shape.relay.accelerators) == (32, 64)
+    assert shape.relay.price_per_h == pytest.approx(64 * 2.95)
+    assert shape.relay.times != shape.prefill.times
+    small = GOOD.replace("accelerators: 16", "accelerators: 32, relayAccelerators: 1")
+    with pytest.raises(InvalidInput, match=r"plan.yaml:12: sites.a.relayAccelerators: 1: the weights"):
+        resolve(read_plan_text("plan.yaml", small), load_chips(None), 128_000)
+
+
+def test_every_key_stands_in_the_documentation() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "planner.md").read_text()
+    table = text.partition("### Keys of a plan file")[2].partition("###")[0]
+    missing = [key for keys in KEYS.values() for key in keys if key not in ("apiVersion", "kind") and key not in table]
+    assert missing == []
 
 
 def test_a_trace_stands_beside_the_file_and_excludes_the_rest() -> None:

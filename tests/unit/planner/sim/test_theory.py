@@ -12,6 +12,7 @@ from pdd.api.config import HandoffMode
 from pdd.planner.fleet import LineSpec, RuleSpec, Way
 from pdd.planner.queueing import erlang_c
 from pdd.planner.sim import SimOptions, simulate
+from pdd.planner.sim.result import LEAST_FOR_GROWTH, find_growth
 
 PLAIN = SimOptions(caches=False, fuse_tails=False, main_cache=False, warmup_share=0.05)
 
@@ -163,3 +164,24 @@ def test_relayed_tokens_follow_littles_law() -> None:
     assert run.pipelines == {"P-RLD-MD": 1.0}
     wait_s = 32_000 * 4400 * 8 / flow_bps + line.rtt_s
     assert run.relay_token_share * 1024 == pytest.approx(wait_s / step_s, rel=0.02)
+
+
+@pytest.mark.parametrize(("busy", "grows"), [(0.5, False), (0.9, False), (1.1, True), (1.5, True)])
+@pytest.mark.parametrize("stage", ["prefill", "main"])
+def test_a_queue_that_grows_without_end_is_told_and_a_stable_one_is_not(busy: float, grows: bool, stage: str) -> None:
+    """Poisson arrivals, 20,000 of them: above a load of 1 the wait grows by (load - 1) of the time that goes by."""
+    if stage == "prefill":
+        made = fleet(Way.SAME_SITE, prefill=times(fixed_s=0.1))
+        requests = load(20_000, rate=busy / 0.1, seed=3)
+    else:
+        made = fleet(Way.SAME_SITE, main=times(step_s=0.01, most=8))
+        requests = load(20_000, rate=busy * 8 / 1.0, seed=4, outputs=101)
+    growth = simulate(made, requests, PLAIN).growth
+    assert (growth is not None) is grows, growth
+    if growth is not None:
+        assert growth[1] > growth[0] * 1.5
+
+
+def test_few_requests_say_nothing_of_growth() -> None:
+    assert find_growth(np.arange(LEAST_FOR_GROWTH - 1, dtype=float) * 10) is None
+    assert find_growth(np.arange(LEAST_FOR_GROWTH, dtype=float) * 10) is not None
