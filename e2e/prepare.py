@@ -1,7 +1,8 @@
 """Makes everything that takes long before the clusters are needed: the node image, the tools, the project's images.
 
-usage: python -m e2e.prepare [--clusters]     safe to run again: what is made already costs seconds
+usage: python -m e2e.prepare [--clusters | --ready]     safe to run again: what is made already costs seconds
 --clusters: also brings both clusters up and puts the images into them; `python -m e2e.clusters down` ends them.
+--ready: makes nothing; exit status 1 if the node image and its tools, which take many minutes, are yet to be made.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ def prepare() -> tuple[str, list[str]]:
 def main() -> int:
     started = time.monotonic()
     try:
+        if "--ready" in sys.argv[1:]:
+            engine.ensure()
+            return 0 if node_image.is_ready() else 1
         node, images = prepare()
         if "--clusters" in sys.argv[1:]:
             bring_up(images)

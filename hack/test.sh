@@ -57,6 +57,9 @@ unit() { step "unit tests" .venv/bin/pytest -q -n 2 --junitxml="$logs/1-unit.xml
 integration() { # tests of real processes; each file's share its fixtures
   step "integration and chart tests" .venv/bin/pytest -q -n 3 --dist loadfile --durations=10 -m "not alone" \
     --junitxml="$logs/2-integration.xml" tests/integration tests/chart
+}
+
+times() { # nothing else may run
   step "tests of times" .venv/bin/pytest -q --durations=5 -m alone --junitxml="$logs/3-times.xml" tests/integration
 }
 
@@ -91,27 +94,29 @@ if [ -n "$clusters" ]; then
     clusters=
   fi
 fi
-if [ -n "$clusters" ]; then behind nice -n 5 .venv/bin/python -m e2e.prepare; fi
+built=yes # the node image, which takes many minutes
+if [ -n "$clusters" ]; then
+  .venv/bin/python -m e2e.prepare --ready || built=
+  behind nice -n 5 .venv/bin/python -m e2e.prepare
+fi
 
 if [ "$what" = all ]; then
   step "lint" make --no-print-directory lint
   step "generated files" .venv/bin/python hack/gen_crds.py --check
-  for _ in $(seq 60); do # where the node image is made already, the rest takes less than a minute
-    [ -n "$preparing" ] && kill -0 "$preparing" 2>/dev/null || break
-    sleep 1
-  done
-  if [ -n "$preparing" ] && kill -0 "$preparing" 2>/dev/null; then # it is not: that goes on for long
-    unit
-    await
+  if [ -n "$built" ]; then
     integration
-  else
     await
-    integration
+    times
     if [ -n "$clusters" ]; then
       .venv/bin/python -m e2e.clusters status >/dev/null 2>&1 || made_clusters=yes
       behind .venv/bin/python -m e2e.prepare --clusters
     fi
     unit
+  else
+    unit
+    await
+    integration
+    times
   fi
 fi
 await

@@ -54,6 +54,12 @@ def ensure() -> str:
         return built
 
 
+def is_ready() -> bool:
+    """Whether `ensure` has nothing to build that takes long. The engine must answer."""
+    key = paths.content_hash(*_sources())
+    return _has_tools() and (_in_engine(f"pdd/kind-node:{key}") or _in_engine(PULLED))
+
+
 def _sources() -> list[Path]:
     return [HERE / name for name in ("versions.env", "programs.sh", "rootfs.sh", "assemble.sh")]
 

@@ -1,6 +1,6 @@
 """Compiles the simulator ahead, in processes of its own: the first run on a machine waits half as long.
 
-    python -m pdd.planner.sim.precompile WORKER     (0 to WORKERS - 1)
+    python -m pdd.planner.sim.precompile WORKER PARENT     (0 to WORKERS - 1, and the process that waits for it)
 
 The compiler works under Python's lock, so only processes make use of a second core. They share their work through the
 cache on disk; what none of them did, or what failed in them, the run itself compiles as ever.
@@ -9,8 +9,10 @@ cache on disk; what none of them did, or what failed in them, the run itself com
 from __future__ import annotations
 
 import atexit
+import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,7 +39,7 @@ def start() -> bool:
         for worker in range(WORKERS):
             with suppress(OSError):
                 quiet = subprocess.DEVNULL
-                command = [sys.executable, "-m", __name__, str(worker)]
+                command = [sys.executable, "-m", __name__, str(worker), str(os.getpid())]
                 _workers.append(subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet))
     return bool(_workers)
 
@@ -113,9 +115,16 @@ def find_types() -> tuple[Any, Any]:
     return typeof(pack(settings)), typeof(make_world(settings, load, 1))
 
 
+def _end_with(parent: int) -> None:
+    """Ends this worker when its parent was killed: nobody waits for it. Each file of the cache is written whole."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
 def main() -> int:
-    share = int(sys.argv[1])
-    for function, types in find_functions()[share::WORKERS]:
+    threading.Thread(target=_end_with, args=(int(sys.argv[2]),), daemon=True).start()
+    for function, types in find_functions()[int(sys.argv[1]) :: WORKERS]:
         function.compile(types)
     return 0
 

@@ -148,8 +148,22 @@ def test_workers_compile_what_a_run_needs(tmp_path: Path) -> None:
     assert list(tmp_path.glob("pdd-*/complete"))
 
 
+START = "from pdd.planner.sim import precompile\nprecompile.start()\nprint(*(w.pid for w in precompile._workers))\n"
+
+
 def test_workers_are_ended_with_the_process(tmp_path: Path) -> None:
-    code = "from pdd.planner.sim import precompile\nprecompile.start()\nprint(*(w.pid for w in precompile._workers))"
-    pids = in_own_process(tmp_path, code).split()
+    pids = in_own_process(tmp_path, START).split()
     assert len(pids) == precompile.WORKERS
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_workers_of_a_killed_process_end_soon(tmp_path: Path) -> None:
+    code = START + "import os, sys\nsys.stdout.flush()\nos.kill(os.getpid(), 9)"
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    killed = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+    pids = killed.stdout.split()
+    assert len(pids) == precompile.WORKERS
+    deadline = time.monotonic() + 6  # alone, they would compile for more than 10 s
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline, pids
+        time.sleep(0.1)
