@@ -65,10 +65,10 @@ def run(options: PlanOptions) -> int:
     check_output_folder("--pictures", options.pictures)
     chips = load_chips(options.chips)
     spec = read_spec(options, chips)
-    if precompile.start():
-        console.say(precompile.NOTICE)
     judge, spec = build_judge(spec, options.seed)
     question = resolve(spec, chips, judge.longest_tokens)
+    if precompile.start():
+        console.say(precompile.NOTICE)
     answer = make_answer(question, judge, say=lambda text: console.say(f"{time.monotonic() - begun:5.1f} s  {text}"))
     lines = summarise(answer)
     if options.out and answer.search.chosen is None:

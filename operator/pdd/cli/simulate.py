@@ -57,11 +57,11 @@ def run(options: SimulateOptions) -> int:
         if name not in known:
             raise InvalidInput("--way", name, f"use one of {', '.join(known)}")
     console = Console()
-    if precompile.start():
-        console.say(precompile.NOTICE)
     fleet, spec, load, assumptions = _build(options)
     if options.request >= len(load):
         raise InvalidInput("--request", options.request, f"there are {len(load)} requests: 0 to {len(load) - 1}")
+    if precompile.start():
+        console.say(precompile.NOTICE)
     ways = [known[name] for name in options.ways] or list(Way)
     documents: dict[str, Any] = {}
     began = time.monotonic()
@@ -120,6 +120,8 @@ def _build(options: SimulateOptions) -> tuple[Fleet, PlanSpec, Load, list[str]]:
     spec, assumptions = _read(options)
     if options.trace is not None:
         load = read_trace(options.trace, options.requests or None)
+        if len(load) < 2:
+            raise InvalidInput("--trace", str(options.trace), "one request has no rate: give two or more")
         if options.rate:
             load = with_rate(load, spec.load.rate_per_s)
         elif load.rate_per_s <= 0:

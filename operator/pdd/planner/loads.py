@@ -13,10 +13,13 @@ HALVINGS = 40
 
 
 def with_rate(load: Load, rate_per_s: float) -> Load:
-    """The same requests, arriving at that mean rate: gaps are stretched, their pattern stays. 0: unchanged."""
+    """The same requests, arriving at that mean rate: gaps are stretched, their pattern stays. Where all come at once
+    there is no pattern: they come evenly. 0: unchanged."""
     own = load.rate_per_s
-    if rate_per_s <= 0 or own <= 0 or abs(rate_per_s - own) < 1e-12 * own:
+    if rate_per_s <= 0 or abs(rate_per_s - own) < 1e-12 * own:
         return load
+    if own <= 0:
+        return replace(load, arrival_s=np.arange(len(load)) / rate_per_s)
     return replace(load, arrival_s=load.arrival_s * (own / rate_per_s))
 
 

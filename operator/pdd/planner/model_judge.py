@@ -84,6 +84,8 @@ def build_loads(spec: PlanSpec, seed: int, seeds: int = SEEDS, requests: int = R
         if promised and len(load) < LEAST_REQUESTS:
             remedy = f"a P99 is promised, and it needs {LEAST_REQUESTS:,} requests: give a longer trace, or no P99"
             raise InvalidInput(spec.place("workload.trace"), f"{len(load)} requests", remedy)
+        if len(load) < 2:
+            raise InvalidInput(spec.place("workload.trace"), "1 request", "has no rate: give a trace of two or more")
         if spec.load.rate_per_s <= 0 and load.rate_per_s <= 0:
             remedy = "its requests all come at once: give workload.rate (or --rate)"
             raise InvalidInput(spec.place("workload.trace"), str(spec.load.trace), remedy)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,15 @@ def test_another_rate_keeps_the_pattern_of_arrivals() -> None:
     ratio = np.diff(faster.arrival_s) / np.diff(load.arrival_s)
     assert ratio == pytest.approx(ratio[0])
     assert with_rate(load, 0.0) is load
+
+
+def test_requests_that_all_come_at_once_come_evenly_at_a_rate() -> None:
+    """Their trace has no pattern that could be stretched; the remedy that is named, to give a rate, must help."""
+    load = replace(make(50), arrival_s=np.full(50, 3.0))
+    assert load.rate_per_s == 0
+    spread = with_rate(load, 5.0)
+    assert np.diff(spread.arrival_s) == pytest.approx(0.2)
+    assert (spread.input_tokens == load.input_tokens).all()
 
 
 @pytest.mark.parametrize("points", [-0.3, -0.05, 0.05, 0.2, 0.9])
