@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 from collections.abc import AsyncIterator
@@ -138,6 +139,29 @@ async def test_rotation_leaves_no_gap(setup: Setup) -> None:
 
     await until(swapped)
     assert all(seen)
+
+
+async def test_a_stop_in_the_middle_of_a_swap_leaves_no_connection(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup.credentials("t1")
+    setup.member.configure(TARGET)
+    await until(lambda: setup.state is MemberState.CONNECTED)
+    old = setup.member.client
+    assert old is not None
+    stop, stopping = module.ObjectStore.stop, asyncio.Event()
+
+    async def slow(store: module.ObjectStore) -> None:
+        stopping.set()
+        await asyncio.sleep(0.3)
+        await stop(store)
+
+    monkeypatch.setattr(module.ObjectStore, "stop", slow)
+    setup.b.tokens = {"t1", "t2"}
+    setup.credentials("t2")
+    await asyncio.wait_for(stopping.wait(), 5)
+    await setup.member.stop()
+    assert old.closed
 
 
 async def test_broken_new_credentials_keep_the_old_connection(setup: Setup) -> None:

@@ -290,10 +290,13 @@ class Member:
         self._identity, self._identity_note = identity, ""
 
     async def _retire(self, client: KubeClient | None, store: ObjectStore | None) -> None:
-        if store is not None:
-            await store.stop()
-        if client is not None:
-            await client.aclose()
+        """Whole even if it is cancelled: the operator may be told to stop while it changes credentials."""
+        try:
+            if store is not None:
+                await store.stop()
+        finally:
+            if client is not None:
+                await client.aclose()
 
 
 def _news(view: MemberView) -> tuple[object, ...]:

@@ -61,6 +61,11 @@ class KubeClient:
     async def aclose(self) -> None:
         await self._session.close()
 
+    @property
+    def closed(self) -> bool:
+        """No connection is left."""
+        return self._session.closed
+
     # -- calls -----------------------------------------------------------------------------------------------------
 
     async def get(
