@@ -53,12 +53,14 @@ def run(options: PlanOptions, within: str) -> int:
 
     console = Console()
     chips = load_chips(options.chips)
-    judge, spec = build_judge(read_spec(options, chips), options.seed)
+    judge, spec = build_judge(read_spec(options, chips, free=True), options.seed)
     question = resolve(spec, chips, judge.longest_tokens)
     sizing = make_sizing(question, judge.stats, read_within(within, spec.sla.ttft_p99_s))
     if options.as_json:
         console.result(json.dumps(to_document(question, sizing), indent=2, allow_nan=False))
     else:
+        for assumption in spec.assumptions:
+            console.say(f"assumed: {assumption}")
         console.result("\n".join(describe(question, sizing)))
     return 0 if sizing.chosen else 1
 

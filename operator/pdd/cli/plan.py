@@ -97,8 +97,9 @@ def run(options: PlanOptions) -> int:
     return 0 if answer.feasible else 1
 
 
-def read_spec(options: PlanOptions, chips: Mapping[str, Chip]) -> PlanSpec:
-    """The question of the file with what the options change."""
+def read_spec(options: PlanOptions, chips: Mapping[str, Chip], *, free: bool = False) -> PlanSpec:
+    """The question of the file with what the options change. free: a price that nobody told counts as nothing, where
+    the answer does not rest on it."""
     text = read_text(options.file)
     if not holds_resources(text):
         for flag, value in (("--price", options.prices), ("--line-price", options.line_price)):
@@ -109,7 +110,7 @@ def read_spec(options: PlanOptions, chips: Mapping[str, Chip]) -> PlanSpec:
         return replace(spec, load=change_load(options, spec.load))
     chip_prices = dict(read_price(item, chips) for item in options.prices)
     line_price = _read("--line-price", options.line_price, lambda v: units.read_money_per_h(v, "USD"), None)
-    given = Given(chip_prices=chip_prices, line_price_per_h=line_price)
+    given = Given(chip_prices=chip_prices, line_price_per_h=line_price, free=free)
 
     def price_of(name: str) -> float | None:
         from pdd.planner.catalogue import get_chip

@@ -41,7 +41,7 @@ def plan(
 
     \b
     Example: pdd plan docs/examples/plan-standard.yaml --explain
-             pdd plan crds/samples/vllm.yaml --line-price 700/month --rate 4/s --out chosen.yaml
+             pdd plan crds/samples/vllm.yaml --price H20=1.50/h --line-price 700/month --rate 4/s
              pdd plan docs/examples/plan-small.yaml --json
     """
     from pdd.cli.plan import PlanOptions, run

@@ -28,12 +28,14 @@ INPUT_SHARE_OF_CONTEXT = 0.5
 class Given:
     """What a command line adds. None: not given. load.rate_per_s 0 with a trace: the trace's own rate.
 
-    chip_prices: money per hour of one chip. line_price_per_h: of the line as ordered; replaces the PDDLink's.
+    chip_prices: money per hour of one chip. line_price_per_h: of the line as ordered; replaces the PDDLink's. free: the
+    answer does not rest on prices, so one that nobody told counts as nothing.
     """
 
     load: LoadSpec | None = None
     chip_prices: Mapping[str, float] = field(default_factory=dict)
     line_price_per_h: float | None = None
+    free: bool = False
     max_engines: int = 1024
 
 
@@ -187,6 +189,9 @@ def _read_prices(
 ) -> Prices:
     price = link.spec.line.price
     line_per_h = given.line_price_per_h
+    if line_per_h is None and price is None and given.free:
+        assumptions.append("no price of the line, so it counts as free; --line-price 400/month changes it")
+        line_per_h = 0.0
     if line_per_h is None and price is None:
         remedy = "no price of the line: add spec.line.price (currency, centsPerHour), or give --line-price 400/month"
         raise InvalidInput(link_at.at("spec", "line", "price"), None, remedy)
@@ -202,6 +207,9 @@ def _read_prices(
                 known = price_of(name)
             except InvalidInput as error:
                 raise InvalidInput(where, name, error.remedy) from None
+            if given.free:
+                table[name] = known or 0.0
+                continue
             if known is None or (currency != "USD" and price is not None):
                 why = "has no price in the catalogue" if known is None else f"its price is known in USD, not {currency}"
                 remedy = f"{why}: give --price '{name}=2.95/h'"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pdd.cli.main import app
+from pdd.cli.plan import PlanOptions, read_spec
+from pdd.planner.catalogue import load_chips
 
-STANDARD = Path(__file__).parents[3] / "docs" / "examples" / "plan-standard.yaml"
+REPOSITORY = Path(__file__).parents[3]
+STANDARD = REPOSITORY / "docs" / "examples" / "plan-standard.yaml"
+VLLM = REPOSITORY / "crds" / "samples" / "vllm.yaml"
 
 
 def call(*arguments: str | Path) -> Result:
@@ -67,6 +72,31 @@ def test_hits_save_bytes_and_recomputing_is_weighed() -> None:
     for cross in many["recompute"]["crossovers"]:
         assert cross["bytes"] * 8 / cross["below_bps"] == pytest.approx(cross["recompute_s"], rel=1e-4)
     assert "prefix caches at main decode: without them" in call(STANDARD).stdout
+
+
+def test_a_deployment_needs_no_prices() -> None:
+    """The size of a line does not rest on them; what is assumed is said."""
+    found, code = document(VLLM, "--rate", "4/s", "--within", "10s")
+    assert code in (0, 1)
+    assert {port["price_per_h"] for port in found["ports"]} == {0.0}
+    assert any("no price of the line" in text for text in found["assumptions"])
+    priced, _ = document(VLLM, "--rate", "4/s", "--line-price", "730/month")
+    assert max(port["price_per_h"] for port in priced["ports"]) > 0
+    assert "assumed: load: 4 requests/s" in call(VLLM, "--rate", "4/s").stderr
+
+
+def test_the_examples_of_the_help_run() -> None:
+    """Of `pdd plan` and `pdd line`, as far as the question is read: an example that is refused helps nobody."""
+    for name in ("plan", "line"):
+        text = CliRunner().invoke(app, [name, "--help"]).stdout
+        examples = re.findall(rf"pdd {name} (\S+\.yaml)([^\n]*)", text)
+        assert examples, text
+        for file, rest in examples:
+            words = [word for word in rest.split() if word not in ("--explain", "--json")]
+            done = CliRunner().invoke(app, ["line", str(REPOSITORY / file), *words, "--json"])
+            assert done.exit_code in (0, 1), f"{name} {file} {rest}: {done.output}"
+    asked = PlanOptions(file=str(VLLM), prices=("H20=1.50/h",), line_price="700/month", rate="4/s")
+    assert read_spec(asked, load_chips(None)).prices.chips == {"H20": 1.5}
 
 
 @pytest.mark.parametrize(
