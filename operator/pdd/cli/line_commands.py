@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pdd.cli.options import Json
+from pdd.cli.options import ChipPrice, Json, LinePrice, LoadHit, LoadInput, LoadOutput, LoadRate, LoadTrace, OwnChips
 
 
 def register(app: typer.Typer) -> None:
@@ -19,14 +18,14 @@ def line(
     file: Annotated[str, typer.Argument(metavar="FILE", help="PDDDeployment with its PDDLink, or a plan file.")],
     json: Json = False,
     within: Annotated[str, typer.Option(help="99 % of transfers land in it; default: the promised TTFT P99.")] = "",
-    trace: Annotated[Path | None, typer.Option(help="The load: a trace (Mooncake, agentic CSV, Azure CSV).")] = None,
-    rate: Annotated[str, typer.Option(help="Requests a time, for example 40/s.")] = "",
-    input_: Annotated[str, typer.Option("--input", help="Mean prompt, for example 64K (tokens).")] = "",
-    output: Annotated[str, typer.Option(help="Mean answer, for example 1K (tokens).")] = "",
-    hit: Annotated[str, typer.Option(help="Mean hit rate, for example '90 %'.")] = "",
-    price: Annotated[list[str] | None, typer.Option(help="CHIP=2.95/h: price of one chip (repeatable).")] = None,
-    line_price: Annotated[str, typer.Option(help="Price of the line as ordered, for example 700/month.")] = "",
-    chips: Annotated[Path | None, typer.Option(help="YAML file with chips of your own.")] = None,
+    trace: LoadTrace = None,
+    rate: LoadRate = "",
+    input_: LoadInput = "",
+    output: LoadOutput = "",
+    hit: LoadHit = "",
+    price: ChipPrice = None,
+    line_price: LinePrice = "",
+    chips: OwnChips = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the load.")] = 1,
 ) -> None:
     """How wide a line: the smallest port that lands the KV in time, its price, and what moving beats.

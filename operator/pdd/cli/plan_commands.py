@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pdd.cli.options import Json
+from pdd.cli.options import ChipPrice, Json, LinePrice, LoadHit, LoadInput, LoadOutput, LoadRate, LoadTrace, OwnChips
 
 EXIT_INFEASIBLE = 1
 
@@ -24,14 +24,14 @@ def plan(
     report: Annotated[Path | None, typer.Option(help="Write one self-contained HTML file with pictures.")] = None,
     pictures: Annotated[Path | None, typer.Option(help="Folder for the report's pictures, SVG and PNG.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the chosen plan as PDDLink and PDDDeployment.")] = None,
-    trace: Annotated[Path | None, typer.Option(help="The load: a trace (Mooncake, agentic CSV, Azure CSV).")] = None,
-    rate: Annotated[str, typer.Option(help="Requests a time, for example 40/s.")] = "",
-    input_: Annotated[str, typer.Option("--input", help="Mean prompt, for example 64K (tokens).")] = "",
-    output: Annotated[str, typer.Option(help="Mean answer, for example 1K (tokens).")] = "",
-    hit: Annotated[str, typer.Option(help="Mean hit rate, for example '90 %'.")] = "",
-    price: Annotated[list[str] | None, typer.Option(help="CHIP=2.95/h: price of one chip (repeatable).")] = None,
-    line_price: Annotated[str, typer.Option(help="Price of the line as ordered, for example 700/month.")] = "",
-    chips: Annotated[Path | None, typer.Option(help="YAML file with chips of your own.")] = None,
+    trace: LoadTrace = None,
+    rate: LoadRate = "",
+    input_: LoadInput = "",
+    output: LoadOutput = "",
+    hit: LoadHit = "",
+    price: ChipPrice = None,
+    line_price: LinePrice = "",
+    chips: OwnChips = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the load that all plans meet.")] = 1,
 ) -> None:
     """What to buy, how many of each, how wide a line.

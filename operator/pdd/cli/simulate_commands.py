@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pdd.cli.options import Json
+from pdd.cli.options import Json, LoadHit, LoadInput, LoadOutput, LoadRate, LoadTrace
 
 
 def register(app: typer.Typer) -> None:
@@ -18,12 +17,12 @@ def register(app: typer.Typer) -> None:
 def simulate(
     file: Annotated[str, typer.Argument(metavar="[FILE]", help="PDDDeployment with its PDDLink, or a plan file.")] = "",
     json: Json = False,
-    trace: Annotated[Path | None, typer.Option(help="The load: a trace (Mooncake, agentic CSV, Azure CSV).")] = None,
+    trace: LoadTrace = None,
     requests: Annotated[int, typer.Option(min=0, help="How many; of a trace, from its head. 0: all, or 20,000.")] = 0,
-    rate: Annotated[str, typer.Option(help="Requests a time, for example 40/s.")] = "",
-    input_: Annotated[str, typer.Option("--input", help="Mean prompt, for example 64K (tokens).")] = "",
-    output: Annotated[str, typer.Option(help="Mean answer, for example 1K (tokens).")] = "",
-    hit: Annotated[str, typer.Option(help="Mean hit rate, for example '90 %'.")] = "",
+    rate: LoadRate = "",
+    input_: LoadInput = "",
+    output: LoadOutput = "",
+    hit: LoadHit = "",
     prefill: Annotated[int, typer.Option(min=0, help="P engines; 0: as the file says, or for 80 % use.")] = 0,
     relay: Annotated[int, typer.Option(min=0, help="RLD engines; 0: likewise.")] = 0,
     main: Annotated[int, typer.Option(min=0, help="MD engines; 0: likewise.")] = 0,
