@@ -122,7 +122,7 @@ def read_spec(options: PlanOptions, chips: Mapping[str, Chip], *, free: bool = F
     if load == base.load:
         return base
     said = tuple(assumption for assumption in base.assumptions if not assumption.startswith("load:"))
-    kept = () if options.trace else (describe_load(options, load),)
+    kept = () if options.trace else (_describe_load(options, load),)
     return replace(base, load=load, assumptions=(*said, *kept))
 
 
@@ -164,7 +164,7 @@ def load_options(load: LoadSpec) -> str:
     )
 
 
-def describe_load(options: PlanOptions, load: LoadSpec) -> str:
+def _describe_load(options: PlanOptions, load: LoadSpec) -> str:
     stated = "" if options.rate or load.rate_per_s != DEFAULT_RATE_PER_S else " (default rate)"
     return (
         f"load: {load.rate_per_s:g} requests/s{stated} of {load.input_tokens:g} tokens in and "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pdd.cli.console import Console, table
-from pdd.cli.plan import PlanOptions, change_load, describe_load, read_spec
+from pdd.cli.plan import PlanOptions, change_load, read_spec
 from pdd.cli.progress import Progress
 from pdd.common.errors import InvalidInput
 
@@ -151,9 +151,8 @@ def _build(options: SimulateOptions) -> tuple[Fleet, PlanSpec, Load, list[str]]:
 
 
 def _read(options: SimulateOptions) -> tuple[PlanSpec, list[str]]:
-    from pdd.planner.catalogue import get_chip, load_chips
+    from pdd.planner.catalogue import load_chips
     from pdd.planner.spec_file import read_plan_text
-    from pdd.planner.spec_objects import Given, holds_resources, read_plan_objects
 
     asked = PlanOptions(
         file=options.file, rate=options.rate, trace=options.trace, input_tokens=options.input_tokens,
@@ -163,20 +162,9 @@ def _read(options: SimulateOptions) -> tuple[PlanSpec, list[str]]:
         spec = read_plan_text("built-in", DEFAULT_PLAN, folder=Path())
         spec = replace(spec, load=change_load(asked, spec.load))
         return spec, [f"no FILE: {DEFAULT_SHAPE}"]
-    from pdd.cli.validate import read_text
-
-    text = read_text(options.file)
-    if not holds_resources(text):
-        return read_spec(asked, load_chips(None)), []
-    chips = load_chips(None)
     # A simulation asks nobody for money: a price that is not known counts as nothing here.
-    given = Given(line_price_per_h=0.0)
-    spec = read_plan_objects(options.file, text, given, lambda name: get_chip(name, chips).price_per_h or 0.0)
-    load = change_load(asked, spec.load)
-    kept = [text for text in spec.assumptions if text.startswith("load:") and options.trace is None]
-    if load != spec.load and kept:
-        kept = [describe_load(asked, load)]
-    return replace(spec, load=load), kept
+    spec = read_spec(asked, load_chips(None), free=True)
+    return spec, [text for text in spec.assumptions if text.startswith("load:")]
 
 
 def _stated_engines(spec: PlanSpec) -> tuple[int, int, int]:

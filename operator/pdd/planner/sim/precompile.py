@@ -80,24 +80,25 @@ def find_functions() -> list[tuple[Any, tuple[Any, ...]]]:
 
     settings, world = find_types()
     known = {int: numba.int64, float: numba.float64, bool: numba.boolean, Settings: settings, World: world}
-    found: dict[int, tuple[Any, tuple[Any, ...]] | None] = {}
+    seen: set[int] = set()
+    ordered: list[tuple[Any, tuple[Any, ...]]] = []
 
     def visit(function: Any) -> None:
-        if id(function) in found or not hasattr(function, "py_func"):
+        if id(function) in seen or not hasattr(function, "py_func"):
             return
-        found[id(function)] = None
+        seen.add(id(function))
         plain = function.py_func
         for name in plain.__code__.co_names:
             visit(plain.__globals__.get(name))
         hints = get_type_hints(plain)
         hints.pop("return", None)
         if Settings in hints.values() and set(hints.values()) <= known.keys():
-            found[id(function)] = found.pop(id(function)) or (function, tuple(known[hint] for hint in hints.values()))
+            ordered.append((function, tuple(known[hint] for hint in hints.values())))
 
     root: Any = loop.run_until
     for name in root.py_func.__code__.co_names:
         visit(vars(loop).get(name))
-    return [entry for entry in found.values() if entry is not None]
+    return ordered
 
 
 def find_types() -> tuple[Any, Any]:
